@@ -1,0 +1,1 @@
+"""What the user touches: magics, and every result as text and as HTML."""

@@ -1,0 +1,141 @@
+"""apply() and reset(): change what can be changed now, and say what needs a restart."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+from colab_alloc.conf.conf import AllocConf, same
+from colab_alloc.conf.options import OPTIONS, Change
+from colab_alloc.conf.problem import AllocConfError, Problem
+from colab_alloc.result import Result
+from colab_alloc.runtime import torch_state
+from colab_alloc.runtime.ledger import LEDGER
+from colab_alloc.runtime.status import Status, status
+
+_LOCK: Final = threading.RLock()
+
+
+@dataclass(frozen=True, repr=False)
+class Applied(Result):
+    """What became of a configuration that was applied.
+
+    Args:
+        in_effect: in effect now, as the allocator says.
+        at_cuda_start: in the environment, where PyTorch reads it when CUDA starts.
+        needs_restart: too late for this process.
+        problems: what is worth knowing all the same.
+        variable: the environment variable that was set.
+    """
+
+    in_effect: AllocConf
+    at_cuda_start: AllocConf
+    needs_restart: AllocConf
+    problems: tuple[Problem, ...] = ()
+    variable: str = torch_state.CUDA_VARIABLE
+
+
+def apply(conf: AllocConf) -> Applied:
+    """Apply settings over those asked for before; options not named stay as they are.
+
+    Raises:
+        AllocConfError: the installed PyTorch would refuse the settings; nothing was changed.
+    """
+    with _LOCK:
+        before = status()
+        _refuse(conf, conf.problems())
+        kept = before.asked_for.without(*(problem.option or "" for problem in before.asked_for.problems()))
+        wanted = kept | conf
+        _refuse(wanted, wanted.problems())
+        late = conf.only(*_too_late(conf, before))
+        now = conf.without(*late)
+        if before.cuda_initialized and now:
+            _change_running(now, before)
+        after_restart = LEDGER.after_restart.without(*conf) | late
+        _write_environment(before.variable, wanted.without(*after_restart))
+        LEDGER.after_restart = after_restart
+        return _applied(now, late, status())
+
+
+def reset() -> Applied:
+    """Return every option to PyTorch's default and remove the variables this PyTorch reads."""
+    with _LOCK:
+        before = status()
+        changed = [
+            name
+            for name, option in OPTIONS.items()
+            if option.known_to(before.torch_release)
+            and (name in before.asked_for or before.in_effect.get(name) not in (None, option.default))
+        ]
+        applied = apply(AllocConf({name: OPTIONS[name].default for name in changed}))
+        for name in torch_state.variables_read(torch_state.build()):
+            os.environ.pop(name, None)
+        return applied
+
+
+def _refuse(conf: AllocConf, problems: Iterable[Problem]) -> None:
+    errors = [problem for problem in problems if problem.severity == "error"]
+    if errors:
+        raise AllocConfError(str(conf), errors)
+
+
+def _too_late(conf: AllocConf, before: Status) -> list[str]:
+    """Return the options of conf whose moment has passed in this process, unless they are as asked already."""
+    passed = set()
+    if "backend" in before.in_effect:
+        passed.add(Change.BEFORE_IMPORT)
+    if before.cuda_initialized:
+        passed.add(Change.BEFORE_CUDA)
+        if before.in_effect["backend"] != "native":
+            passed.add(Change.ANY_TIME)  # the settings are those of the native back end
+    return [
+        name
+        for name, value in conf.items()
+        if OPTIONS[name].change in passed
+        and not same(name, before.in_effect.get(name) or OPTIONS[name].default, value, before.torch_release)
+    ]
+
+
+def _change_running(now: AllocConf, before: Status) -> None:
+    """Make the running allocator use these settings and keep all others as they are in effect."""
+    in_effect = {name: value for name, value in before.in_effect.items() if value is not None}
+    reset = [n for n in before.in_effect if OPTIONS[n].reset_by_others(before.torch_release) and n not in now]
+    unknown = [name for name in reset if name not in in_effect]
+    if unknown:
+        message = f"{unknown[0]} would be reset: while memory is being recorded this PyTorch does not show its settings"
+        fix = "it after torch.cuda.memory._record_memory_history(enabled=None)"
+        raise AllocConfError(str(now), [Problem("error", unknown[0], (0, len(str(now))), message, fix)])
+    old = AllocConf({name: in_effect[name] for name in (*reset, *now) if name in in_effect})
+    new = (old | now).without("backend")
+    try:
+        torch_state.set_running(new.for_torch())
+    except (RuntimeError, ValueError) as error:
+        torch_state.set_running(old.without("backend").for_torch())  # a refused text is applied up to its error
+        problem = Problem("error", None, (0, len(str(now))), f"PyTorch refuses it: {str(error).splitlines()[0]}")
+        raise AllocConfError(str(now), [problem]) from error
+
+
+def _write_environment(variable: str, wanted: AllocConf) -> None:
+    """Set the variable for this process and its children; a variable with nothing to say is removed."""
+    text = wanted.for_torch()
+    if text:
+        os.environ[variable] = text
+    else:
+        os.environ.pop(variable, None)
+
+
+def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
+    """Sort what was applied by what the allocator says of it now."""
+    if not after.cuda_initialized:
+        return Applied(AllocConf(), now, late, variable=after.variable)
+    found = {name: after.in_effect.get(name) for name in now}
+    missed = [
+        Problem("warning", name, (0, 0), f"{name} was set to {now[name]}, but the allocator says {value}")
+        for name, value in found.items()
+        if value is not None and not same(name, value, now[name], after.torch_release)
+    ]
+    in_effect = now.without(*(problem.option or "" for problem in missed))
+    return Applied(in_effect, AllocConf(), late, tuple(missed), after.variable)

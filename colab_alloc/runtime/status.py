@@ -1,0 +1,101 @@
+"""status(): which PyTorch, has CUDA started, what was asked for, and what is in effect."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from colab_alloc.conf.conf import AllocConf, same
+from colab_alloc.conf.options import OPTIONS, Change, Value
+from colab_alloc.conf.problem import AllocConfError
+from colab_alloc.conf.version import NEWEST, Release, TorchBuild, release
+from colab_alloc.result import Result
+from colab_alloc.runtime import torch_state
+from colab_alloc.runtime.ledger import LEDGER
+
+
+@dataclass(frozen=True, repr=False)
+class Status(Result):
+    """The state of this process.
+
+    Args:
+        torch_version: the PyTorch imported or installed, None when there is none.
+        variable: the environment variable that PyTorch takes its settings from, as the environment is now.
+        environment: every allocator variable that is set.
+        cuda_initialized: whether CUDA has started here; from then on the variable is no longer read.
+        asked_for: what the variable says, and what waits for a restart.
+        in_effect: option to the value the allocator uses, None where unknown; empty before CUDA starts, but for the
+            back end, which is settled when PyTorch is imported.
+        sources: option to how the value in effect is known.
+        warnings: what the person should know, a sentence each.
+    """
+
+    torch_version: str | None
+    variable: str
+    environment: Mapping[str, str]
+    cuda_initialized: bool
+    asked_for: AllocConf
+    in_effect: Mapping[str, Value | None]
+    sources: Mapping[str, str] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
+
+    @property
+    def torch_release(self) -> Release:
+        """The release whose options hold here: the newest known one when there is no PyTorch."""
+        return release(self.torch_version) if self.torch_version else NEWEST
+
+    def outcome(self, name: str) -> str:
+        """Return what became of an option that was asked for.
+
+        One of "in effect", "at CUDA start", "needs a restart", "not in effect", "unknown".
+        """
+        if name in LEDGER.after_restart:
+            return "needs a restart"
+        if name not in self.in_effect:
+            return "unknown" if self.cuda_initialized else "at CUDA start"
+        current = self.in_effect[name]
+        if current is None:
+            return "unknown"
+        if same(name, current, self.asked_for[name], self.torch_release):
+            return "in effect"
+        return "not in effect" if OPTIONS[name].change is Change.ANY_TIME else "needs a restart"
+
+
+def status() -> Status:
+    """Return the state of this process; imports nothing, starts nothing, works without PyTorch."""
+    torch = torch_state.build()
+    variable = torch_state.variable(torch)
+    asked_for, warnings = _environment_conf(variable)
+    started = torch_state.cuda_started()
+    reading = torch_state.read_in_effect() if started else None
+    in_effect = reading.values if reading else torch_state.settled_at_import()
+    return Status(
+        torch_version=torch.version if torch else None,
+        variable=variable,
+        environment={name: os.environ[name] for name in torch_state.ALL_VARIABLES if name in os.environ},
+        cuda_initialized=started,
+        asked_for=asked_for | LEDGER.after_restart,
+        in_effect=in_effect,
+        sources=reading.sources if reading else dict.fromkeys(in_effect, torch_state.FROM_ALLOCATOR),
+        warnings=(*_missing(torch), *warnings),
+    )
+
+
+def _missing(torch: TorchBuild | None) -> list[str]:
+    """Say what keeps any setting from having an effect here."""
+    if torch is None:
+        return ["PyTorch is not installed: nothing reads the variable yet"]
+    if not torch.has_gpu_allocator:
+        return [f"PyTorch {torch.version} is a build without CUDA: it has no GPU allocator to configure"]
+    return []
+
+
+def _environment_conf(variable: str) -> tuple[AllocConf, list[str]]:
+    """Return what the variable asks for, and what PyTorch will not like about it."""
+    text = os.environ.get(variable, "")
+    try:
+        conf = AllocConf.parse(text)
+    except AllocConfError as error:
+        return AllocConf(), [f"{variable}={text!r} cannot be read: {error}"]
+    return conf, [f"{variable}={text!r}: {problem}" for problem in conf.problems()]

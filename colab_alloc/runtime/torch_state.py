@@ -1,0 +1,185 @@
+"""Reads the running PyTorch. Nothing here imports it, starts CUDA, or adds to a memory recording."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, Final
+
+from colab_alloc.conf import divisions
+from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value, known_to
+from colab_alloc.conf.version import NEWEST, Release, TorchBuild, installed
+from colab_alloc.runtime.ledger import LEDGER, read
+
+CUDA_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
+HIP_VARIABLE: Final = "PYTORCH_HIP_ALLOC_CONF"
+VARIABLE: Final = "PYTORCH_ALLOC_CONF"
+ALL_VARIABLES: Final = (CUDA_VARIABLE, HIP_VARIABLE, VARIABLE)
+
+# A pool that no allocation can have: a snapshot of it walks no blocks, but carries the settings all the same.
+_NO_SUCH_POOL: Final = (0, 2**62)
+
+# How a value in effect is known.
+FROM_ALLOCATOR: Final = "allocator"
+FROM_LAST_TEXT: Final = "last text the allocator read"
+FROM_LEDGER: Final = "set here before"
+FROM_DEFAULT: Final = "default"
+UNKNOWN: Final = "not exposed by this PyTorch"
+
+_MIB: Final = 1 << 20
+
+
+def build() -> TorchBuild | None:
+    """Return the PyTorch of this process: the imported one, else the one that would be imported, else None."""
+    return installed()
+
+
+def imported() -> ModuleType | None:
+    """Return the torch module if this process has imported it."""
+    return sys.modules.get("torch")
+
+
+def cuda_started() -> bool:
+    """Say whether this process has started CUDA, that is, whether the allocator has read its settings."""
+    torch = imported()
+    return torch is not None and hasattr(torch, "cuda") and bool(torch.cuda.is_initialized())
+
+
+def variables_read(torch: TorchBuild | None) -> tuple[str, ...]:
+    """Return the variables this build reads for the GPU's allocator, the first one that is set wins.
+
+    A variable set to nothing counts as set; texts of several are never merged (torch 2.9.1, 2.11.0, 2.12.1 and
+    2.14.1 were run; CUDAAllocatorConfig.h, parseArgs).
+    """
+    hip = (HIP_VARIABLE,) if torch and torch.hip else ()
+    generic = (VARIABLE,) if (torch.release if torch else NEWEST) >= (2, 10) else ()
+    return (CUDA_VARIABLE, *hip, *generic)
+
+
+def variable(torch: TorchBuild | None) -> str:
+    """Return the variable this build takes its settings from, as the environment is now."""
+    names = variables_read(torch)
+    return next((name for name in names if name in os.environ), names[0])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What is in effect in a process whose CUDA has started.
+
+    Args:
+        values: option to value; None is "unknown".
+        sources: option to how its value is known, one of the FROM_... texts or UNKNOWN.
+        last_text: the configuration text the allocator read last, None where the version does not tell.
+    """
+
+    values: dict[str, Value | None]
+    sources: dict[str, str]
+    last_text: str | None
+
+
+def read_in_effect() -> Reading:
+    """Ask the allocator what is in effect. CUDA must have started."""
+    torch: Any = imported()
+    number = (build() or TorchBuild("0.0")).release
+    if torch.cuda.get_allocator_backend() != "native":
+        return _reading_of_other_backend(torch, number)
+    shown = _allocator_settings(torch)
+    text = _last_text(torch, shown)
+    if text is not None and not LEDGER.texts and text == os.environ.get(variable(build()), ""):
+        LEDGER.note(text)  # the text CUDA started with
+    values: dict[str, Value | None] = {}
+    sources: dict[str, str] = {}
+    for option in known_to(number):
+        values[option.name], sources[option.name] = _one(option, number, shown, text)
+    return Reading(values, sources, text)
+
+
+def _one(option: Option, number: Release, shown: dict[str, Any], text: str | None) -> tuple[Value | None, str]:
+    """Return the value of one option by the surest way there is, and which way that was."""
+    if option.kind is Kind.BACKEND:
+        return "native", FROM_ALLOCATOR
+    if option.setting_key in shown:
+        return _from_setting(option, shown[option.setting_key]), FROM_ALLOCATOR
+    return _remembered(option, number, text)
+
+
+def _remembered(option: Option, number: Release, text: str | None) -> tuple[Value | None, str]:
+    """Return the value of an option from the last text the allocator read, and from those known before it."""
+    last = read(text) if text is not None else None
+    if last is not None and option.name in last:
+        return last[option.name], FROM_LAST_TEXT
+    if last is not None and option.reset_by_others(number):
+        return option.default, FROM_LAST_TEXT
+    if option.name in LEDGER.settings:
+        return LEDGER.settings[option.name], FROM_LEDGER
+    return (option.default, FROM_DEFAULT) if text in LEDGER.texts else (None, UNKNOWN)
+
+
+def _reading_of_other_backend(torch: Any, number: Release) -> Reading:
+    """CUDA's own asynchronous allocator has no split blocks and no settings of its own to show."""
+    values: dict[str, Value | None] = {option.name: None for option in known_to(number)}
+    sources = dict.fromkeys(values, "not used by this back end")
+    values["backend"], sources["backend"] = torch.cuda.get_allocator_backend(), FROM_ALLOCATOR
+    return Reading(values, sources, None)
+
+
+def _allocator_settings(torch: Any) -> dict[str, Any]:
+    """Return the settings as the allocator holds them; nothing while a recording runs.
+
+    Every snapshot adds an entry to a running recording, and a full one copies every block of the process. A pool
+    that does not exist has no blocks; 2.9 and later take the pool and "no trace" as arguments.
+    """
+    if torch._C._cuda_isHistoryEnabled():
+        return {}
+    try:
+        snapshot = torch._C._cuda_memorySnapshot((*_NO_SUCH_POOL, False))
+    except TypeError:
+        snapshot = torch._C._cuda_memorySnapshot(None)
+    settings: dict[str, Any] = snapshot["allocator_settings"]
+    return settings
+
+
+def _last_text(torch: Any, shown: dict[str, Any]) -> str | None:
+    """Return the text the allocator read last, in whichever way this version tells it."""
+    if CUDA_VARIABLE in shown:
+        return str(shown[CUDA_VARIABLE])
+    ask = getattr(torch._C, "_accelerator_getAllocatorSettings", None)
+    return str(ask()) if ask else None
+
+
+def _from_setting(option: Option, shown: Any) -> Value:
+    """Return the option's value from the form the snapshot gives it: bytes, or 16 slots."""
+    if option.kind is Kind.DIVISIONS:
+        return divisions.from_slots(tuple(shown.values()))
+    if option.kind is Kind.MIB:
+        unlimited = option.default is UNLIMITED and not 0 <= shown < 2**63
+        return UNLIMITED if unlimited else int(shown) // _MIB
+    if option.kind is Kind.FRACTION:
+        return float(shown)
+    value: Value = shown
+    return value
+
+
+def settled_at_import() -> dict[str, Value | None]:
+    """Return what is settled although CUDA has not started: the back end, once PyTorch is imported."""
+    torch: Any = imported()
+    found = build()
+    if torch is None or found is None or not found.has_gpu_allocator:
+        return {}
+    return {"backend": torch.cuda.get_allocator_backend()}
+
+
+def set_running(text: str) -> None:
+    """Make the running allocator read a configuration text. CUDA must have started.
+
+    Raises:
+        RuntimeError, ValueError: PyTorch refuses the text; options before the refused one may have been set.
+    """
+    torch: Any = imported()
+    if (build() or TorchBuild("0.0")).release >= (2, 10):
+        torch._C._accelerator_setAllocatorSettings(text)
+    else:  # up to 2.9 the accelerator's settings are not the GPU allocator's
+        torch._C._cuda_cudaCachingAllocator_set_allocator_settings(text)
+    LEDGER.note(text)
