@@ -91,9 +91,9 @@ class _Parser:
 
     def pairs(self) -> Iterator[tuple[Word, Word]]:
         opening = self.expect("[", "to begin a list")
+        if all(token.text != "]" for token in self.tokens[self.position :]):
+            self.fail(opening.span, "this list is not closed: ] is missing")
         while not self.peek("]"):
-            if self.position == len(self.tokens):
-                self.fail(opening.span, "this list is not closed: ] is missing")
             size = self.word("a size in MiB, or >")
             self.expect(":", f"after {size.text}")
             yield size, self.word(f"the divisions for {size.text}")

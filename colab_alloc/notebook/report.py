@@ -92,7 +92,7 @@ def _(status: Status) -> Report:
         lines=[*_verdict(status), *(Line("bad", warning) for warning in status.warnings)],
         columns=("option", "asked for", "in effect", "default"),
         rows=rows,
-        footnote=f"{rest} more options of this PyTorch, not asked for and not seen to differ from their defaults",
+        footnote=f"{rest} more options of this PyTorch are not asked for",
     )
 
 
@@ -102,13 +102,18 @@ def _(applied: Applied) -> Report:
     if applied.in_effect:
         lines.append(Line("good", f"{_names(applied.in_effect)}: in effect now, read back from PyTorch's allocator"))
     if applied.at_cuda_start:
-        where = f"{applied.variable} is set, and PyTorch reads it when CUDA starts"
-        lines.append(Line("wait", f"{_names(applied.at_cuda_start)}: {where}"))
+        lines.append(Line("wait", f"{_names(applied.at_cuda_start)}: from CUDA's start on; {_assignment(applied)}"))
     if applied.needs_restart:
         why = "too late in this process; restart the kernel and set it first, before PyTorch is imported"
         lines.append(Line("wait", f"{_names(applied.needs_restart)}: {why}"))
     lines += [Line("bad", str(problem.message)) for problem in applied.problems]
-    return Report("", lines or [Line("good", "Nothing was set that would have to change: all options at default")])
+    return Report("", lines or [Line("good", "Every option is at its default already")])
+
+
+def _assignment(applied: Applied) -> str:
+    if applied.text:
+        return f"{applied.variable}={applied.text} is set, and PyTorch reads it then"
+    return f"{applied.variable} is not set, so PyTorch uses its defaults"
 
 
 def shown(name: str, value: Value) -> str:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
+from colab_alloc.conf import version
 from colab_alloc.conf.conf import AllocConf, same
 from colab_alloc.conf.options import OPTIONS, Change
 from colab_alloc.conf.problem import AllocConfError, Problem
@@ -27,15 +28,17 @@ class Applied(Result):
         in_effect: in effect now, as the allocator says.
         at_cuda_start: in the environment, where PyTorch reads it when CUDA starts.
         needs_restart: too late for this process.
+        variable: the environment variable this PyTorch reads.
+        text: what that variable is set to now; empty when it is not set.
         problems: what is worth knowing all the same.
-        variable: the environment variable that was set.
     """
 
     in_effect: AllocConf
     at_cuda_start: AllocConf
     needs_restart: AllocConf
+    variable: str
+    text: str
     problems: tuple[Problem, ...] = ()
-    variable: str = torch_state.CUDA_VARIABLE
 
 
 def apply(conf: AllocConf) -> Applied:
@@ -71,9 +74,9 @@ def reset() -> Applied:
             and (name in before.asked_for or before.in_effect.get(name) not in (None, option.default))
         ]
         applied = apply(AllocConf({name: OPTIONS[name].default for name in changed}))
-        for name in torch_state.variables_read(torch_state.build()):
+        for name in torch_state.variables_read(version.installed()):
             os.environ.pop(name, None)
-        return applied
+        return replace(applied, text="")
 
 
 def _refuse(conf: AllocConf, problems: Iterable[Problem]) -> None:
@@ -129,8 +132,9 @@ def _write_environment(variable: str, wanted: AllocConf) -> None:
 
 def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
     """Sort what was applied by what the allocator says of it now."""
+    text = after.environment.get(after.variable, "")
     if not after.cuda_initialized:
-        return Applied(AllocConf(), now, late, variable=after.variable)
+        return Applied(AllocConf(), now, late, after.variable, text)
     found = {name: after.in_effect.get(name) for name in now}
     missed = [
         Problem("warning", name, (0, 0), f"{name} was set to {now[name]}, but the allocator says {value}")
@@ -138,4 +142,4 @@ def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
         if value is not None and not same(name, value, now[name], after.torch_release)
     ]
     in_effect = now.without(*(problem.option or "" for problem in missed))
-    return Applied(in_effect, AllocConf(), late, tuple(missed), after.variable)
+    return Applied(in_effect, AllocConf(), late, after.variable, text, tuple(missed))

@@ -6,10 +6,11 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from colab_alloc.conf import version
 from colab_alloc.conf.conf import AllocConf, same
 from colab_alloc.conf.options import OPTIONS, Change, Value
 from colab_alloc.conf.problem import AllocConfError
-from colab_alloc.conf.version import NEWEST, Release, TorchBuild, release
+from colab_alloc.conf.version import NEWEST, Release, TorchBuild
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.ledger import LEDGER
@@ -43,7 +44,7 @@ class Status(Result):
     @property
     def torch_release(self) -> Release:
         """The release whose options hold here: the newest known one when there is no PyTorch."""
-        return release(self.torch_version) if self.torch_version else NEWEST
+        return version.release(self.torch_version) if self.torch_version else NEWEST
 
     def outcome(self, name: str) -> str:
         """Return what became of an option that was asked for.
@@ -64,7 +65,7 @@ class Status(Result):
 
 def status() -> Status:
     """Return the state of this process; imports nothing, starts nothing, works without PyTorch."""
-    torch = torch_state.build()
+    torch = version.installed()
     variable = torch_state.variable(torch)
     asked_for, warnings = _environment_conf(variable)
     started = torch_state.cuda_started()

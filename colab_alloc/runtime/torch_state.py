@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, Final
 
-from colab_alloc.conf import divisions
+from colab_alloc.conf import divisions, version
 from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value, known_to
-from colab_alloc.conf.version import NEWEST, Release, TorchBuild, installed
+from colab_alloc.conf.version import NEWEST, Release, TorchBuild
 from colab_alloc.runtime.ledger import LEDGER, read
 
 CUDA_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
@@ -31,14 +31,15 @@ UNKNOWN: Final = "not exposed by this PyTorch"
 _MIB: Final = 1 << 20
 
 
-def build() -> TorchBuild | None:
-    """Return the PyTorch of this process: the imported one, else the one that would be imported, else None."""
-    return installed()
-
-
 def imported() -> ModuleType | None:
     """Return the torch module if this process has imported it."""
     return sys.modules.get("torch")
+
+
+def _release() -> Release:
+    """Return the release of the imported PyTorch."""
+    torch: Any = imported()
+    return version.release(torch.__version__)
 
 
 def cuda_started() -> bool:
@@ -82,12 +83,12 @@ class Reading:
 def read_in_effect() -> Reading:
     """Ask the allocator what is in effect. CUDA must have started."""
     torch: Any = imported()
-    number = (build() or TorchBuild("0.0")).release
+    number = _release()
     if torch.cuda.get_allocator_backend() != "native":
         return _reading_of_other_backend(torch, number)
     shown = _allocator_settings(torch)
     text = _last_text(torch, shown)
-    if text is not None and not LEDGER.texts and text == os.environ.get(variable(build()), ""):
+    if text is not None and not LEDGER.texts and text == os.environ.get(variable(version.installed()), ""):
         LEDGER.note(text)  # the text CUDA started with
     values: dict[str, Value | None] = {}
     sources: dict[str, str] = {}
@@ -165,7 +166,7 @@ def _from_setting(option: Option, shown: Any) -> Value:
 def settled_at_import() -> dict[str, Value | None]:
     """Return what is settled although CUDA has not started: the back end, once PyTorch is imported."""
     torch: Any = imported()
-    found = build()
+    found = version.installed()
     if torch is None or found is None or not found.has_gpu_allocator:
         return {}
     return {"backend": torch.cuda.get_allocator_backend()}
@@ -178,7 +179,7 @@ def set_running(text: str) -> None:
         RuntimeError, ValueError: PyTorch refuses the text; options before the refused one may have been set.
     """
     torch: Any = imported()
-    if (build() or TorchBuild("0.0")).release >= (2, 10):
+    if _release() >= (2, 10):
         torch._C._accelerator_setAllocatorSettings(text)
     else:  # up to 2.9 the accelerator's settings are not the GPU allocator's
         torch._C._cuda_cudaCachingAllocator_set_allocator_settings(text)

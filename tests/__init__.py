@@ -1,0 +1,1 @@
+"""The tests: one module per module of the package."""

@@ -1,0 +1,33 @@
+"""A torch module that knows only what runtime/ asks of it, for what can be shown without PyTorch."""
+
+from __future__ import annotations
+
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from colab_alloc.conf import version
+from colab_alloc.runtime import ledger, torch_state
+
+
+def install(monkeypatch: pytest.MonkeyPatch, build: version.TorchBuild | None) -> None:
+    """Let this process find that build, not imported, with a clean environment and ledger."""
+    forget(monkeypatch)
+    monkeypatch.delitem(sys.modules, "torch", raising=False)
+    monkeypatch.setattr(version, "installed", lambda: build)
+
+
+def start(monkeypatch: pytest.MonkeyPatch, build: version.TorchBuild, backend: str = "native") -> None:
+    """Let this process have imported that build, without starting CUDA."""
+    install(monkeypatch, build)
+    cuda = SimpleNamespace(is_initialized=lambda: False, get_allocator_backend=lambda: backend)
+    torch = SimpleNamespace(__version__=build.version, version=build, cuda=cuda)
+    monkeypatch.setitem(sys.modules, "torch", torch)  # type: ignore[arg-type]
+
+
+def forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Begin with no variable set and nothing applied."""
+    for name in torch_state.ALL_VARIABLES:
+        monkeypatch.delenv(name, raising=False)
+    ledger.LEDGER.__init__()  # type: ignore[misc]

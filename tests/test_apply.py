@@ -1,0 +1,104 @@
+"""apply() and reset() before CUDA starts. tests/test_running_allocator.py has what comes after."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from colab_alloc import UNLIMITED, AllocConf, AllocConfError, apply, reset, status
+from colab_alloc.conf.version import TorchBuild
+from tests import fake_torch
+
+CUDA = TorchBuild("2.14.1+cu130", cuda="13.0")
+VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.fixture(autouse=True)
+def _torch_2_14(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.install(monkeypatch, CUDA)
+
+
+def test_it_sets_the_variable_and_says_that_it_will_be_read() -> None:
+    applied = apply(AllocConf(max_split_size_mb=128))
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert (applied.in_effect, applied.at_cuda_start) == (AllocConf(), AllocConf(max_split_size_mb=128))
+    assert "max_split_size_mb 128 MiB: from CUDA's start on" in str(applied)
+    assert status().outcome("max_split_size_mb") == "at CUDA start"
+
+
+def test_setting_twice_merges_and_a_default_switches_off() -> None:
+    apply(AllocConf(max_split_size_mb=128))
+    apply(AllocConf(garbage_collection_threshold=0.8))
+    assert os.environ[VARIABLE] == "max_split_size_mb:128,garbage_collection_threshold:0.8"
+    apply(AllocConf(max_split_size_mb=UNLIMITED))
+    assert os.environ[VARIABLE] == "garbage_collection_threshold:0.8"
+
+
+def test_the_variable_that_is_in_force_is_the_one_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    apply(AllocConf(max_split_size_mb=128))
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "max_split_size_mb:128,expandable_segments:True"
+    assert VARIABLE not in os.environ
+
+
+def test_a_variable_this_release_does_not_read_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.install(monkeypatch, TorchBuild("2.9.1", cuda="12.8"))
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    apply(AllocConf(max_split_size_mb=128))
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+
+
+@pytest.mark.parametrize(
+    "conf",
+    [
+        AllocConf(max_split_size_mb=10),
+        AllocConf(roundup_bypass_threshold_mb=100),
+        AllocConf(large_segment_size_mb=256),  # above the 128 asked for before
+    ],
+)
+def test_what_this_torch_would_refuse_never_reaches_the_environment(conf: AllocConf) -> None:
+    apply(AllocConf(max_split_size_mb=128))
+    before = dict(os.environ)
+    with pytest.raises(AllocConfError):
+        apply(conf)
+    assert os.environ == before
+    assert status().asked_for == AllocConf(max_split_size_mb=128)
+
+
+@pytest.mark.parametrize("broken", ["max_split_size_mb", "max_split_size_mb:10,expandable_segments:True"])
+def test_a_broken_variable_is_replaced(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+    monkeypatch.setenv(VARIABLE, broken)
+    apply(AllocConf(garbage_collection_threshold=0.8))
+    assert "max_split_size_mb" not in os.environ[VARIABLE]
+    assert status().warnings == ()
+
+
+def test_the_back_end_is_free_until_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert apply(AllocConf(backend="cudaMallocAsync")).at_cuda_start == AllocConf(backend="cudaMallocAsync")
+    fake_torch.start(monkeypatch, CUDA)
+    applied = apply(AllocConf(backend="cudaMallocAsync", max_split_size_mb=128))
+    assert applied.needs_restart == AllocConf(backend="cudaMallocAsync")
+    assert applied.at_cuda_start == AllocConf(max_split_size_mb=128)
+    # PyTorch fails at CUDA start when the variable names another back end than the one it loaded
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert status().outcome("backend") == "needs a restart"
+    assert "restart the kernel" in str(applied)
+
+
+def test_changing_ones_mind_about_the_back_end_needs_no_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    apply(AllocConf(backend="cudaMallocAsync"))
+    assert apply(AllocConf(backend="native")).needs_restart == AllocConf()
+    assert status().outcome("backend") == "in effect"
+
+
+def test_reset_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
+    apply(AllocConf(max_split_size_mb=128, expandable_segments=True))
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "max_split_size_mb:64")
+    applied = reset()
+    assert status().environment == {}
+    assert status().asked_for == AllocConf()
+    assert "is not set, so PyTorch uses its defaults" in str(applied)
+    assert str(reset()) == "✓ Every option is at its default already"

@@ -1,0 +1,64 @@
+"""The strict grammar: what is read, and where it is wrong when it is not."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from colab_alloc.conf import grammar
+from colab_alloc.conf.problem import AllocConfError
+
+
+def test_settings_know_their_places() -> None:
+    text = " max_split_size_mb : 128 ,backend:native,"
+    first, second = grammar.parse(text)
+    assert (first.name.text, first.value.text) == ("max_split_size_mb", "128")
+    assert text[slice(*first.span)] == "max_split_size_mb : 128"
+    assert text[slice(*second.span)] == "backend:native"
+
+
+def test_a_list_value_is_pairs() -> None:
+    (setting,) = grammar.parse("roundup_power2_divisions:[256:1, >:8,]")
+    assert [(size.text, number.text) for size, number in setting.value] == [("256", "1"), (">", "8")]
+
+
+@pytest.mark.parametrize("text", ["", "  ", "\n"])
+def test_nothing_is_no_settings(text: str) -> None:
+    assert grammar.parse(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "at", "message"),
+    [
+        ("max_split_size_mb", 17, "ends where : after max_split_size_mb should stand"),
+        ("max_split_size_mb:", 18, "ends where a value for max_split_size_mb should stand"),
+        ("max_split_size_mb,128", 17, "',' stands where : should stand"),
+        ("a:1:b:2", 3, "':' stands where , should stand between two options"),
+        (",a:1", 0, ", stands where the name of an option should stand"),
+        ("a:1,,b:2", 4, ", stands where the name of an option should stand"),
+        ("a:[1:2", 2, "is not closed"),
+        ("a:[1:2,", 2, "is not closed"),
+        ("a:[1:2 [3:4", 2, "is not closed"),
+        ("a:[1,2]", 4, "',' stands where : should stand after 1"),
+        ("a:]", 2, "] stands where a value for a should stand"),
+    ],
+)
+def test_a_malformed_text_is_refused_at_its_place(text: str, at: int, message: str) -> None:
+    with pytest.raises(AllocConfError) as refusal:
+        grammar.parse(text)
+    (problem,) = refusal.value.problems
+    assert problem.span[0] == at
+    assert message in problem.message
+
+
+@given(st.text(alphabet=st.one_of(st.sampled_from(",:[]> \t\n=09aTrue"), st.characters()), max_size=200))
+def test_any_text_is_read_or_refused_at_a_place_inside_it(text: str) -> None:
+    try:
+        words = [setting.name for setting in grammar.parse(text)]
+    except AllocConfError as refusal:
+        spans = [problem.span for problem in refusal.problems]
+    else:
+        assert all(text[slice(*word.span)] == word.text for word in words)
+        spans = [word.span for word in words]
+    assert all(0 <= start <= end <= len(text) for start, end in spans)
