@@ -29,5 +29,6 @@ def start(monkeypatch: pytest.MonkeyPatch, build: version.TorchBuild, backend: s
 def forget(monkeypatch: pytest.MonkeyPatch) -> None:
     """Begin with no variable set and nothing applied."""
     for name in torch_state.ALL_VARIABLES:
-        monkeypatch.delenv(name, raising=False)
+        monkeypatch.setenv(name, "")  # what the test leaves behind is undone only for a variable that was set
+        monkeypatch.delenv(name)
     ledger.LEDGER.__init__()  # type: ignore[misc]

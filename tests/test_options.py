@@ -6,7 +6,7 @@ import pytest
 
 from colab_alloc.conf.options import OPTIONS, UNLIMITED, known_to
 
-# What the parser of each release accepts (allocator sources of 2.6; binaries of the others were run).
+# What the parser of each release accepts (2.9, 2.11 and 2.14 were run; the others' binaries were searched).
 ACCEPTED = {
     (1, 13): {
         "max_split_size_mb",
@@ -15,23 +15,19 @@ ACCEPTED = {
         "garbage_collection_threshold",
     },
 }
-ACCEPTED[2, 6] = (ACCEPTED[1, 13] - {"roundup_bypass_threshold_mb"}) | {
-    "backend",
-    "expandable_segments",
-    "max_non_split_rounding_mb",
+ACCEPTED[2, 0] = ACCEPTED[1, 13] | {"backend"}
+ACCEPTED[2, 1] = (ACCEPTED[2, 0] - {"roundup_bypass_threshold_mb"}) | {"expandable_segments"}
+ACCEPTED[2, 2] = ACCEPTED[2, 1] | {
     "release_lock_on_cudamalloc",
     "pinned_use_cuda_host_register",
     "pinned_num_register_threads",
-    "pinned_use_background_threads",
 }
+ACCEPTED[2, 6] = ACCEPTED[2, 2] | {"max_non_split_rounding_mb", "pinned_use_background_threads"}
 ACCEPTED[2, 9] = ACCEPTED[2, 6] | {"graph_capture_record_stream_reuse"}
-ACCEPTED[2, 11] = ACCEPTED[2, 9] | {
-    "large_segment_size_mb",
-    "per_process_memory_fraction",
-    "pinned_reserve_segment_size_mb",
-}
+ACCEPTED[2, 10] = ACCEPTED[2, 9] | {"per_process_memory_fraction", "pinned_reserve_segment_size_mb"}
+ACCEPTED[2, 11] = ACCEPTED[2, 10] | {"large_segment_size_mb"}
 ACCEPTED[2, 12] = ACCEPTED[2, 11] | {"throw_on_cudamalloc_oom", "pinned_free_catch_all"}
-ACCEPTED[2, 14] = ACCEPTED[2, 12] | {"pinned_max_round_threshold_mb", "pinned_max_cached_size_mb"}
+ACCEPTED[2, 13] = ACCEPTED[2, 14] = ACCEPTED[2, 12] | {"pinned_max_round_threshold_mb", "pinned_max_cached_size_mb"}
 
 
 @pytest.mark.parametrize("release", ACCEPTED)
@@ -52,9 +48,7 @@ def test_each_release_knows_what_its_parser_accepts(release: tuple[int, int]) ->
         ("pinned_reserve_segment_size_mb", (2, 14), 0, 1),
     ],
 )
-def test_ranges_end_where_torch_ends_them(
-    name: str, release: tuple[int, int], refused: float, accepted: float
-) -> None:
+def test_ranges_end_where_torch_ends_them(name: str, release: tuple[int, int], refused: float, accepted: float) -> None:
     allowed = OPTIONS[name].range_in(release)
     assert not allowed.holds(refused)
     assert allowed.holds(accepted)
@@ -77,5 +71,5 @@ def test_defaults_that_torch_refuses_as_values_are_known_as_such() -> None:
 def test_every_option_says_what_it_does_and_how_that_is_known() -> None:
     for option in OPTIONS.values():
         assert option.summary.endswith("."), option.name
-        assert any(word in option.source for word in ("run:", "read:")), option.name
+        assert any(word in option.source for word in ("run:", "binaries:")), option.name
         assert option.default is UNLIMITED or option.default is not None

@@ -30,9 +30,7 @@ def test_without_torch_it_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_build_without_cuda_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     fake_torch.install(monkeypatch, TorchBuild("2.13.0+cpu"))
-    assert status().warnings == (
-        "PyTorch 2.13.0+cpu is a build without CUDA: it has no GPU allocator to configure",
-    )
+    assert status().warnings == ("PyTorch 2.13.0+cpu is a build without CUDA: it has no GPU allocator to configure",)
 
 
 @pytest.mark.parametrize(

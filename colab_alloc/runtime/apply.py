@@ -55,7 +55,7 @@ def apply(conf: AllocConf) -> Applied:
         _refuse(wanted, wanted.problems())
         late = conf.only(*_too_late(conf, before))
         now = conf.without(*late)
-        if before.cuda_initialized and now:
+        if now and before.in_effect.get("backend") == "native" and before.cuda_initialized:
             _change_running(now, before)
         after_restart = LEDGER.after_restart.without(*conf) | late
         _write_environment(before.variable, wanted.without(*after_restart))
@@ -141,5 +141,6 @@ def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
         for name, value in found.items()
         if value is not None and not same(name, value, now[name], after.torch_release)
     ]
-    in_effect = now.without(*(problem.option or "" for problem in missed))
+    in_effect = now.only(*(name for name, value in found.items() if value is not None))
+    in_effect = in_effect.without(*(problem.option or "" for problem in missed))
     return Applied(in_effect, AllocConf(), late, after.variable, text, tuple(missed))

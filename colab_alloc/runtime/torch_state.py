@@ -18,8 +18,12 @@ HIP_VARIABLE: Final = "PYTORCH_HIP_ALLOC_CONF"
 VARIABLE: Final = "PYTORCH_ALLOC_CONF"
 ALL_VARIABLES: Final = (CUDA_VARIABLE, HIP_VARIABLE, VARIABLE)
 
-# A pool that no allocation can have: a snapshot of it walks no blocks, but carries the settings all the same.
-_NO_SUCH_POOL: Final = (0, 2**62)
+# A pool that no allocation can have, since one of the two numbers of every real pool is 0: a snapshot of it copies
+# no blocks, but carries the settings all the same.
+_NO_SUCH_POOL: Final = (1, 1)
+# _cuda_memorySnapshot gives up a reference to each number in its argument that is not its own (seen on 2.11.0 and
+# 2.14.1), so only numbers that Python never frees may be passed: small ones, from Python 3.12 on (PEP 683).
+_SMALL_NUMBERS_ARE_IMMORTAL: Final = sys.version_info >= (3, 12)
 
 # How a value in effect is known.
 FROM_ALLOCATOR: Final = "allocator"
@@ -129,15 +133,17 @@ def _reading_of_other_backend(torch: Any, number: Release) -> Reading:
 def _allocator_settings(torch: Any) -> dict[str, Any]:
     """Return the settings as the allocator holds them; nothing while a recording runs.
 
-    Every snapshot adds an entry to a running recording, and a full one copies every block of the process. A pool
-    that does not exist has no blocks; 2.9 and later take the pool and "no trace" as arguments.
+    Every snapshot adds an entry to a running recording, and a full one copies every block of the process; from 2.8
+    on a snapshot can be of one pool, from 2.11 on without the trace.
     """
     if torch._C._cuda_isHistoryEnabled():
         return {}
-    try:
+    if _SMALL_NUMBERS_ARE_IMMORTAL and _release() >= (2, 11):
         snapshot = torch._C._cuda_memorySnapshot((*_NO_SUCH_POOL, False))
-    except TypeError:
-        snapshot = torch._C._cuda_memorySnapshot(None)
+    elif _SMALL_NUMBERS_ARE_IMMORTAL and _release() >= (2, 8):
+        snapshot = torch._C._cuda_memorySnapshot(_NO_SUCH_POOL)
+    else:
+        snapshot = torch.cuda.memory._snapshot()
     settings: dict[str, Any] = snapshot["allocator_settings"]
     return settings
 

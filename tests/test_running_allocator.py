@@ -1,0 +1,339 @@
+"""status(), apply() and reset() against PyTorch's real caching allocator, after CUDA has started.
+
+Each function below runs in a process of its own on the virtual GPU and returns what it saw.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from tests.virtual_gpu import VirtualGpu
+
+VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+MIB = 1 << 20
+
+
+def truth() -> dict[str, Any]:
+    """The settings as the allocator holds them, by PyTorch's own full snapshot."""
+    import torch
+
+    settings: dict[str, Any] = torch.cuda.memory._snapshot()["allocator_settings"]
+    return settings
+
+
+def in_effect(*names: str) -> dict[str, str]:
+    """What status() says is in effect, in words."""
+    import colab_alloc
+
+    now = colab_alloc.status()
+    return {name: f"{now.in_effect[name]} ({now.sources[name]})" for name in names}
+
+
+def set_before_cuda_starts() -> dict[str, Any]:
+    import colab_alloc
+
+    colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=128))
+    imported = "torch" in sys.modules
+    import torch
+
+    colab_alloc.status()
+    started_by_status = torch.cuda.is_initialized()
+    torch.ones(1, device="cuda")
+    now = colab_alloc.status()
+    return {
+        "torch imported by apply": imported,
+        "CUDA started by status": started_by_status,
+        "outcome": now.outcome("max_split_size_mb"),
+        "source": now.sources["max_split_size_mb"],
+        "truth": truth()["max_split_size"],
+        "report": str(now),
+    }
+
+
+def test_what_is_set_before_cuda_starts_is_in_effect_because_the_allocator_says_so(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(set_before_cuda_starts)
+    assert not saw["torch imported by apply"]
+    assert not saw["CUDA started by status"]
+    assert (saw["outcome"], saw["source"], saw["truth"]) == ("in effect", "allocator", 128 * MIB)
+    assert "✓ max_split_size_mb 128 MiB: in effect, read back from PyTorch's allocator" in saw["report"]
+
+
+def change_while_cuda_runs() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    rounding = "roundup_power2_divisions:[64:8,256:4]"
+    os.environ[VARIABLE] = f"expandable_segments:True,garbage_collection_threshold:0.8,{rounding}"
+    torch.ones(1, device="cuda")
+    applied = colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=256))
+    first = truth()
+    colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=colab_alloc.UNLIMITED, expandable_segments=False))
+    second = truth()
+    return {
+        "in effect": str(applied.in_effect),
+        "environment": os.environ[VARIABLE],
+        "first": first,
+        "second": second,
+        "status": in_effect("max_split_size_mb", "garbage_collection_threshold", "roundup_power2_divisions"),
+    }
+
+
+def test_a_change_while_cuda_runs_leaves_all_other_options_as_they_were(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(change_while_cuda_runs)
+    assert saw["in effect"] == "max_split_size_mb:256"
+    first, second = saw["first"], saw["second"]
+    assert first["max_split_size"] == 256 * MIB
+    assert second["max_split_size"] in {-1, None, 2**63 - 1}  # unlimited
+    for settings in (first, second):
+        assert settings["garbage_collection_threshold"] == pytest.approx(0.8)
+        assert (settings["roundup_power2_divisions"]["64"], settings["roundup_power2_divisions"]["256"]) == (8, 4)
+    assert (first["expandable_segments"], second["expandable_segments"]) == (True, False)
+    assert saw["environment"] == (
+        "roundup_power2_divisions:[64:8,256:4],garbage_collection_threshold:0.8,expandable_segments:False"
+    )
+    assert saw["status"] == {
+        "max_split_size_mb": "unlimited (allocator)",
+        "garbage_collection_threshold": "0.8 (allocator)",
+        "roundup_power2_divisions": "((64, 8), (128, 0), (256, 4)) (allocator)",
+    }
+
+
+def refused_while_cuda_runs(text: str) -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    os.environ[VARIABLE] = "max_split_size_mb:256"
+    torch.ones(1, device="cuda")
+    try:
+        colab_alloc.apply(colab_alloc.AllocConf.parse(text))
+    except colab_alloc.AllocConfError as error:
+        refusal = str(error)
+    return {"refusal": refusal, "truth": truth()["max_split_size"], "environment": os.environ[VARIABLE]}
+
+
+def test_a_refused_value_reaches_neither_the_allocator_nor_the_environment(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(refused_while_cuda_runs, "garbage_collection_threshold:0.5,max_split_size_mb:10")
+    assert "max_split_size_mb must be 20 or more" in saw["refusal"]
+    assert (saw["truth"], saw["environment"]) == (256 * MIB, "max_split_size_mb:256")
+
+
+def refused_by_pytorch_alone() -> dict[str, Any]:
+    """As when our table is wrong: a value that only PyTorch finds bad, after one that it takes."""
+    import torch
+
+    import colab_alloc
+    from colab_alloc.conf import conf as module
+
+    os.environ[VARIABLE] = "max_split_size_mb:256"
+    torch.ones(1, device="cuda")
+    module._refusal = lambda *_: (None, None)
+    try:
+        colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=64, garbage_collection_threshold=1.5))
+    except colab_alloc.AllocConfError as error:
+        refusal = str(error)
+    return {"refusal": refusal, "truth": truth(), "environment": os.environ[VARIABLE]}
+
+
+def test_what_pytorch_refuses_half_way_is_taken_back(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(refused_by_pytorch_alone)
+    assert "PyTorch refuses it: garbage_collect_threshold is invalid" in saw["refusal"]
+    assert saw["truth"]["max_split_size"] == 256 * MIB
+    assert saw["truth"]["garbage_collection_threshold"] == 0
+    assert saw["environment"] == "max_split_size_mb:256"
+
+
+def set_too_late_by_hand() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    torch.ones(1, device="cuda")
+    os.environ[VARIABLE] = "max_split_size_mb:128"
+    late = colab_alloc.status()
+    colab_alloc.apply(late.asked_for)
+    return {"late": str(late), "then": colab_alloc.status().outcome("max_split_size_mb")}
+
+
+def test_a_variable_set_after_cuda_started_is_told_to_have_no_effect(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(set_too_late_by_hand)
+    assert (
+        f"! max_split_size_mb 128 MiB: not in effect: {VARIABLE} was changed after CUDA had started; "
+        "apply it now with %alloc_conf max_split_size_mb:128"
+    ) in saw["late"]
+    assert saw["then"] == "in effect"
+
+
+def read_while_recording() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    os.environ[VARIABLE] = "max_split_size_mb:128,garbage_collection_threshold:0.7"
+    torch.ones(1, device="cuda")
+    colab_alloc.status()
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    tensor = torch.ones(1 << 20, device="cuda")
+    saw: dict[str, Any] = {"status": in_effect("max_split_size_mb", "garbage_collection_threshold")}
+    try:
+        colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=256))
+    except colab_alloc.AllocConfError as error:
+        saw["refusal"] = str(error)
+    del tensor
+    saw["actions"] = [entry["action"] for entry in torch.cuda.memory._snapshot()["device_traces"][0]]
+    torch.cuda.memory._record_memory_history(enabled=None)
+    saw["after"] = truth()["max_split_size"], truth()["garbage_collection_threshold"]
+    return saw
+
+
+def test_a_running_recording_gets_no_entry_of_ours(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(read_while_recording)
+    assert saw["actions"] == ["alloc", "segment_alloc", "free_requested", "free_completed"] or saw["actions"] == [
+        "segment_alloc",
+        "alloc",
+        "free_requested",
+        "free_completed",
+    ]
+    values = {name: said.split(" ")[0] for name, said in saw["status"].items()}
+    assert values == {"max_split_size_mb": "128", "garbage_collection_threshold": "0.7"}
+    assert "(allocator)" not in str(saw["status"])
+    assert saw["after"] == [(256 if "refusal" not in saw else 128) * MIB, pytest.approx(0.7)]
+
+
+def other_back_end() -> dict[str, Any]:
+    import colab_alloc
+
+    colab_alloc.apply(colab_alloc.AllocConf(backend="cudaMallocAsync"))
+    import torch
+
+    torch.ones(1, device="cuda")
+    applied = colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=128))
+    reset = colab_alloc.reset()
+    return {
+        "running": torch.cuda.get_allocator_backend(),
+        "in effect": in_effect("backend", "max_split_size_mb"),
+        "needs restart": str(applied.needs_restart),
+        "reset": str(reset.needs_restart),
+        "environment": os.environ.get(VARIABLE),
+    }
+
+
+def test_under_cudas_own_allocator_the_options_of_the_native_one_need_a_restart(virtual_gpu: VirtualGpu) -> None:
+    assert virtual_gpu.run(other_back_end) == {
+        "running": "cudaMallocAsync",
+        "in effect": {
+            "backend": "cudaMallocAsync (allocator)",
+            "max_split_size_mb": "None (not used by this back end)",
+        },
+        "needs restart": "max_split_size_mb:128",
+        "reset": "backend:native",
+        "environment": None,
+    }
+
+
+def back_end_too_late() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    applied = colab_alloc.apply(colab_alloc.AllocConf(backend="cudaMallocAsync", max_split_size_mb=128))
+    torch.ones(1, device="cuda")  # would fail if the variable named a back end that is not the loaded one
+    return {
+        "needs restart": str(applied.needs_restart),
+        "status": str(colab_alloc.status()),
+        "truth": truth()["max_split_size"],
+    }
+
+
+def test_a_back_end_chosen_too_late_does_not_break_the_process(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(back_end_too_late)
+    assert saw["needs restart"] == "backend:cudaMallocAsync"
+    assert "→ backend cudaMallocAsync: needs a kernel restart: too late in this process" in saw["status"]
+    assert saw["truth"] == 128 * MIB
+
+
+def reset_while_cuda_runs() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    os.environ[VARIABLE] = "max_split_size_mb:128,expandable_segments:True"
+    torch.ones(1, device="cuda")
+    applied = colab_alloc.reset()
+    settings = truth()
+    return {
+        "in effect": str(applied.in_effect),
+        "environment": os.environ.get(VARIABLE),
+        "expandable": settings["expandable_segments"],
+        "status": in_effect("max_split_size_mb"),
+    }
+
+
+def test_reset_while_cuda_runs_is_read_back_too(virtual_gpu: VirtualGpu) -> None:
+    assert virtual_gpu.run(reset_while_cuda_runs) == {
+        "in effect": "max_split_size_mb:unlimited,expandable_segments:False",
+        "environment": None,
+        "expandable": False,
+        "status": {"max_split_size_mb": "unlimited (allocator)"},
+    }
+
+
+def count_snapshot_cost() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+    from colab_alloc.runtime import torch_state
+
+    tensors = [torch.empty(1 << 18, device="cuda") for _ in range(300)]
+    shown = torch_state._allocator_settings(torch)
+    ours = torch._C._cuda_memorySnapshot((*torch_state._NO_SUCH_POOL, False))
+    full = torch.cuda.memory._snapshot()
+    colab_alloc.status()
+    return {
+        "segments ours": len(ours["segments"]),
+        "segments all": len(full["segments"]),
+        "same settings": shown == full["allocator_settings"],
+        "tensors": len(tensors),
+    }
+
+
+def test_reading_the_settings_copies_no_blocks(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(count_snapshot_cost)
+    assert saw["same settings"]
+    assert (saw["segments ours"], saw["segments all"] > 1) == (0, True)
+
+
+def the_generic_variable() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    now = colab_alloc.status()
+    torch.ones(1, device="cuda")
+    return {"variable": now.variable, "outcome": colab_alloc.status().outcome("max_split_size_mb")}
+
+
+def test_the_generic_variable_is_known_where_torch_reads_it(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(the_generic_variable, env={"PYTORCH_ALLOC_CONF": "max_split_size_mb:96"})
+    assert saw == {"variable": "PYTORCH_ALLOC_CONF", "outcome": "in effect"}
+
+
+def on_two_devices() -> str:
+    import torch
+
+    import colab_alloc
+
+    colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=128))
+    for device in range(torch.cuda.device_count()):
+        torch.ones(1, device=f"cuda:{device}")
+    return colab_alloc.status().outcome("max_split_size_mb")
+
+
+def test_settings_are_one_for_all_devices(virtual_gpu: VirtualGpu) -> None:
+    assert replace(virtual_gpu, devices=2).run(on_two_devices) == "in effect"
