@@ -47,10 +47,12 @@ class Status(Result):
         return version.release(self.torch_version) if self.torch_version else NEWEST
 
     def outcome(self, name: str) -> str:
-        """Return what became of an option that was asked for.
+        """Return what became of an option.
 
-        One of "in effect", "at CUDA start", "needs a restart", "not in effect", "unknown".
+        One of "in effect", "at CUDA start", "needs a restart", "not in effect", "unknown", "not asked for".
         """
+        if name not in self.asked_for:
+            return "not asked for"
         if name in LEDGER.after_restart:
             return "needs a restart"
         if name not in self.in_effect:

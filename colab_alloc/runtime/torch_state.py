@@ -131,21 +131,23 @@ def _reading_of_other_backend(torch: Any, number: Release) -> Reading:
 
 
 def _allocator_settings(torch: Any) -> dict[str, Any]:
-    """Return the settings as the allocator holds them; nothing while a recording runs.
-
-    Every snapshot adds an entry to a running recording, and a full one copies every block of the process; from 2.8
-    on a snapshot can be of one pool, from 2.11 on without the trace.
-    """
+    """Return the settings as the allocator holds them; nothing while a recording runs, which would get an entry."""
     if torch._C._cuda_isHistoryEnabled():
         return {}
+    settings: dict[str, Any] = _smallest_snapshot(torch)["allocator_settings"]
+    return settings
+
+
+def _smallest_snapshot(torch: Any) -> dict[str, Any]:
+    """Return a snapshot with as little in it as this release allows: 2.8 takes a pool, 2.11 can omit the trace."""
+    snapshot: dict[str, Any]
     if _SMALL_NUMBERS_ARE_IMMORTAL and _release() >= (2, 11):
         snapshot = torch._C._cuda_memorySnapshot((*_NO_SUCH_POOL, False))
     elif _SMALL_NUMBERS_ARE_IMMORTAL and _release() >= (2, 8):
         snapshot = torch._C._cuda_memorySnapshot(_NO_SUCH_POOL)
     else:
         snapshot = torch.cuda.memory._snapshot()
-    settings: dict[str, Any] = snapshot["allocator_settings"]
-    return settings
+    return snapshot
 
 
 def _last_text(torch: Any, shown: dict[str, Any]) -> str | None:
