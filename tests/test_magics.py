@@ -65,7 +65,7 @@ def test_the_html_says_what_the_text_says(run: Run) -> None:
     run("%alloc_conf max_split_size_mb:128")
     said = run("%alloc_conf")
     assert '<code>max_split_size_mb</code></th><td style="' in said.html
-    for words in ("128 MiB", "CUDA has not started", "→ max_split_size_mb 128 MiB: will be read when CUDA starts"):
+    for words in ("128 MiB", "CUDA has not started", "max_split_size_mb 128 MiB: will be read when CUDA starts"):
         assert words in said.html
         assert words in said.text
 

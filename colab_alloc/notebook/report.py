@@ -16,6 +16,7 @@ from colab_alloc.runtime.apply import Applied
 from colab_alloc.runtime.status import Status
 
 _MARKS: Final = {"good": "✓", "wait": "→", "bad": "!"}
+_TABLE: Final = "border-collapse:collapse;margin:.4em 0;font:inherit;color:inherit"
 _CELL: Final = "text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid rgba(128,128,128,.35)"
 
 
@@ -61,10 +62,17 @@ def text(result: Any) -> str:
 def html(result: Any) -> str:
     """Return a result as HTML that takes the notebook's own colours and font."""
     report = report_of(result)
-    parts = [f"<div><b>{escape(report.heading)}</b></div>" if report.heading else "", _html_table(report)]
-    parts.append(f'<div style="opacity:.75">{escape(report.footnote)}</div>' if report.footnote else "")
-    parts += [f"<div>{_MARKS[line.tone]} {escape(line.words)}</div>" for line in report.lines]
-    return f'<div class="colab-alloc" style="line-height:1.5">{"".join(parts)}</div>'
+    parts = [
+        _quiet(report.heading),
+        _html_table(report),
+        _quiet(report.footnote),
+        *(f"<div><b>{_MARKS[line.tone]}</b> {escape(line.words)}</div>" for line in report.lines),
+    ]
+    return f'<div class="colab-alloc" style="line-height:1.6">{"".join(parts)}</div>'
+
+
+def _quiet(words: str) -> str:
+    return f'<div style="opacity:.75">{escape(words)}</div>' if words else ""
 
 
 @singledispatch
@@ -199,4 +207,4 @@ def _html_table(report: Report) -> str:
         + "</tr>"
         for row in report.rows
     )
-    return f'<table style="border-collapse:collapse;margin:.4em 0"><tr>{head}</tr>{rows}</table>'
+    return f'<table style="{_TABLE}"><tr>{head}</tr>{rows}</table>'
