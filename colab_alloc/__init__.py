@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import UNLIMITED
+from colab_alloc.conf.predict import Verdict, predict
 from colab_alloc.conf.problem import AllocConfError, Problem
 from colab_alloc.runtime.apply import Applied, apply, reset
 from colab_alloc.runtime.status import Status, status
@@ -22,7 +23,9 @@ __all__ = [
     "Applied",
     "Problem",
     "Status",
+    "Verdict",
     "apply",
+    "predict",
     "reset",
     "status",
 ]

@@ -26,14 +26,15 @@ def is_power_of_two(number: int) -> bool:
     return number > 0 and number & (number - 1) == 0
 
 
-def slots(value: Divisions, torch: Release = NEWEST) -> tuple[int, ...]:
+def slots(value: Divisions, torch: Release = NEWEST, over: tuple[int, ...] = (0,) * SLOTS) -> tuple[int, ...]:
     """Return the 16 slots as that PyTorch fills them; slot i begins at 2**i MiB, 0 is "no rounding".
 
     The first size named also fills every smaller slot; other sizes fill their own slot only; `>` fills the rest.
+    Slots that nothing fills keep what they are over.
     """
     if isinstance(value, int):
         return (value,) * SLOTS
-    filled = [0] * SLOTS
+    filled = list(over)
     last: int | None = None  # the slot of the last size named
     for size, divisions in value:
         if size == REST:

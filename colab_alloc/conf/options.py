@@ -94,6 +94,9 @@ class Option:
         ranges: the values taken, oldest release first; empty when every value of the kind is.
         reset_since: the first release in which setting other options at run time silently resets this one.
         setting_key: its key in the allocator_settings of a memory snapshot; None where PyTorch does not show it.
+        shared: whether it is one of the options that all accelerators share, from 2.10 on; those have a parser of
+            their own.
+        aliases: other names PyTorch takes for it.
         common: whether most people who set anything set this one; it is then always shown.
     """
 
@@ -108,6 +111,8 @@ class Option:
     ranges: tuple[Range, ...] = ()
     reset_since: Release | None = None
     setting_key: str | None = None
+    shared: bool = False
+    aliases: tuple[str, ...] = ()
     common: bool = False
 
     def known_to(self, torch: Release) -> bool:
@@ -160,6 +165,7 @@ _TABLE: Final = (
         reset_since=(1, 10),
         setting_key="max_split_size",
         common=True,
+        shared=True,
     ),
     Option(
         name="roundup_power2_divisions",
@@ -171,6 +177,7 @@ _TABLE: Final = (
         reset_since=(1, 12),
         setting_key="roundup_power2_divisions",
         common=True,
+        shared=True,
     ),
     Option(
         name="roundup_bypass_threshold_mb",
@@ -193,6 +200,7 @@ _TABLE: Final = (
         reset_since=(1, 12),
         setting_key="garbage_collection_threshold",
         common=True,
+        shared=True,
     ),
     Option(
         name="expandable_segments",
@@ -203,6 +211,7 @@ _TABLE: Final = (
         since=(2, 1),
         setting_key="expandable_segments",
         common=True,
+        shared=True,
     ),
     Option(
         name="max_non_split_rounding_mb",
@@ -213,6 +222,7 @@ _TABLE: Final = (
         since=(2, 6),
         ranges=_ABOVE_LARGE_SEGMENT,
         reset_since=(2, 10),
+        shared=True,
     ),
     Option(
         name="large_segment_size_mb",
@@ -222,6 +232,7 @@ _TABLE: Final = (
         source="run: 2.11.0, 2.14.1; binaries: not yet in 2.10.0",
         since=(2, 11),
         ranges=(Range(low=11),),
+        shared=True,
     ),
     Option(
         name="per_process_memory_fraction",
@@ -249,6 +260,7 @@ _TABLE: Final = (
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="release_lock_on_cudamalloc",
+        aliases=("release_lock_on_hipmalloc",),
     ),
     Option(
         name="graph_capture_record_stream_reuse",
@@ -267,6 +279,7 @@ _TABLE: Final = (
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="pinned_use_cuda_host_register",
+        aliases=("pinned_use_hip_host_register",),
     ),
     Option(
         name="pinned_num_register_threads",
@@ -286,6 +299,7 @@ _TABLE: Final = (
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.5.1, from 2.6.0 on",
         since=(2, 6),
         change=Change.BEFORE_CUDA,
+        shared=True,
     ),
     Option(
         name="pinned_reserve_segment_size_mb",
@@ -313,6 +327,7 @@ _TABLE: Final = (
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_round_threshold",
+        shared=True,
     ),
     Option(
         name="pinned_max_cached_size_mb",
@@ -322,6 +337,7 @@ _TABLE: Final = (
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_cached_size",
+        shared=True,
     ),
 )
 

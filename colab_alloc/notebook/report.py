@@ -11,6 +11,7 @@ from typing import Any, Final
 from colab_alloc.conf import grammar
 from colab_alloc.conf.conf import AllocConf, same
 from colab_alloc.conf.options import OPTIONS, Kind, Value, known_to
+from colab_alloc.conf.predict import Verdict
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.apply import Applied
 from colab_alloc.runtime.status import Status
@@ -116,6 +117,15 @@ def _(applied: Applied) -> Report:
         lines.append(Line("wait", f"{_names(applied.needs_restart)}: {why}"))
     lines += [Line("bad", str(problem.message)) for problem in applied.problems]
     return Report("", lines or [Line("good", "Every option is at its default already")])
+
+
+@report_of.register
+def _(verdict: Verdict) -> Report:
+    what = f"PyTorch {verdict.torch} with {verdict.text!r}"
+    if verdict.message is not None:
+        return Report("", [Line("bad", f"{what}: {verdict.outcome}: {verdict.message.strip()}")])
+    read = ", ".join(f"{name} {shown(name, value)}" for name, value in verdict.settings.items())
+    return Report("", [Line("good", f"{what}: accepted; it reads {read or 'nothing'}")])
 
 
 def _assignment(applied: Applied) -> str:

@@ -33,6 +33,7 @@ FROM_DEFAULT: Final = "default"
 UNKNOWN: Final = "not exposed by this PyTorch"
 
 _MIB: Final = 1 << 20
+_SIZE_T: Final = 1 << 64
 
 
 def imported() -> ModuleType | None:
@@ -163,8 +164,8 @@ def _from_setting(option: Option, shown: Any) -> Value:
     if option.kind is Kind.DIVISIONS:
         return divisions.from_slots(tuple(shown.values()))
     if option.kind is Kind.MIB:
-        unlimited = option.default is UNLIMITED and not 0 <= shown < 2**63
-        return UNLIMITED if unlimited else int(shown) // _MIB
+        size = int(shown) % _SIZE_T  # shown as a signed number
+        return UNLIMITED if size == _SIZE_T - 1 else size // _MIB
     if option.kind is Kind.FRACTION:
         return float(shown)
     value: Value = shown
