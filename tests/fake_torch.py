@@ -12,10 +12,11 @@ from colab_alloc.runtime import ledger, torch_state
 
 
 def install(monkeypatch: pytest.MonkeyPatch, build: version.TorchBuild | None) -> None:
-    """Let this process find that build, not imported, with a clean environment and ledger."""
+    """Let this process find that build, not imported, and a driver, with a clean environment and ledger."""
     forget(monkeypatch)
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     monkeypatch.setattr(version, "installed", lambda: build)
+    monkeypatch.setattr(torch_state, "driver_found", lambda: True)
 
 
 def start(monkeypatch: pytest.MonkeyPatch, build: version.TorchBuild, backend: str = "native") -> None:

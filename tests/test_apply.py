@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -42,12 +45,19 @@ def test_the_variable_that_is_in_force_is_the_one_written(monkeypatch: pytest.Mo
     assert VARIABLE not in os.environ
 
 
-def test_a_variable_this_release_does_not_read_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    fake_torch.install(monkeypatch, TorchBuild("2.9.1", cuda="12.8"))
+def test_a_leftover_of_another_name_is_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb:64")
     monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
     apply(AllocConf(max_split_size_mb=128))
-    assert os.environ[VARIABLE] == "max_split_size_mb:128"
-    assert os.environ["PYTORCH_ALLOC_CONF"] == "expandable_segments:True"
+    assert status().environment == {VARIABLE: "max_split_size_mb:128"}
+
+
+def test_2_9_is_given_the_name_it_reads_although_it_asks_for_the_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.install(monkeypatch, TorchBuild("2.9.1", cuda="12.8"))
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    assert "PYTORCH_ALLOC_CONF='expandable_segments:True' has no effect" in status().warnings[0]
+    apply(AllocConf(max_split_size_mb=128))
+    assert status().environment == {VARIABLE: "max_split_size_mb:128"}
 
 
 @pytest.mark.parametrize(
@@ -67,12 +77,43 @@ def test_what_this_torch_would_refuse_never_reaches_the_environment(conf: AllocC
     assert status().asked_for == AllocConf(max_split_size_mb=128)
 
 
-@pytest.mark.parametrize("broken", ["max_split_size_mb", "max_split_size_mb:10,expandable_segments:True"])
-def test_a_broken_variable_is_replaced(monkeypatch: pytest.MonkeyPatch, broken: str) -> None:
+@pytest.mark.parametrize(
+    ("broken", "after"),
+    [
+        ("max_split_size_mb", "roundup_power2_divisions:4"),
+        ("max_split_size_mb:10,expandable_segments:True", "roundup_power2_divisions:4,expandable_segments:True"),
+        ("max_split_size_mb=128", "max_split_size_mb:128,roundup_power2_divisions:4"),
+    ],
+)
+def test_a_broken_variable_is_put_right(monkeypatch: pytest.MonkeyPatch, broken: str, after: str) -> None:
     monkeypatch.setenv(VARIABLE, broken)
-    apply(AllocConf(garbage_collection_threshold=0.8))
-    assert "max_split_size_mb" not in os.environ[VARIABLE]
+    assert status().warnings
+    apply(AllocConf(roundup_power2_divisions=4))
+    assert os.environ[VARIABLE] == after
     assert status().warnings == ()
+
+
+def test_repairs_and_warnings_are_told_with_what_was_applied() -> None:
+    applied = apply(AllocConf.parse("garbage_collection_threshold=80%"))
+    assert [problem.severity for problem in applied.problems] == ["warning", "repair", "repair"]
+    assert "80% was read as 0.8" in str(applied)
+    assert "does nothing until a memory limit is set" in str(applied)
+
+
+def test_many_threads_at_once_lose_nothing() -> None:
+    confs = [AllocConf({name: True}) for name in ("expandable_segments", "release_lock_on_cudamalloc")]
+    confs += [AllocConf(max_split_size_mb=size) for size in range(20, 40)]
+    with ThreadPoolExecutor(8) as threads:
+        list(threads.map(apply, confs))
+    asked = status().asked_for
+    assert set(asked) == {"max_split_size_mb", "expandable_segments", "release_lock_on_cudamalloc"}
+
+
+def test_child_processes_inherit_what_was_applied() -> None:
+    apply(AllocConf(max_split_size_mb=128))
+    print_it = f"import os; print(os.environ[{VARIABLE!r}])"
+    done = subprocess.run([sys.executable, "-c", print_it], capture_output=True, text=True, check=True)
+    assert done.stdout == "max_split_size_mb:128\n"
 
 
 def test_the_back_end_is_free_until_torch_is_imported(monkeypatch: pytest.MonkeyPatch) -> None:

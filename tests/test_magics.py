@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import html
 import os
 from collections.abc import Callable, Iterator
 
 import pytest
+from IPython.core.completer import provisionalcompleter
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import RichOutput, capture_output
 from traitlets.config import Config
 
 import colab_alloc
+from colab_alloc.conf.options import known_to
 from colab_alloc.conf.version import TorchBuild
 from tests import fake_torch
 
@@ -90,7 +93,7 @@ def test_reset_returns_to_the_defaults(run: Run) -> None:
         ("max_split_size_mb", "the text ends where : after max_split_size_mb should stand"),
         ("foo:1", "foo is not an option"),
         ("--foo", "unrecognized arguments: --foo"),
-        ("--reset max_split_size_mb:128", "give settings or --reset, not both"),
+        ("--reset max_split_size_mb:128", "give settings, --reset or --options, one of them"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(run: Run, line: str, words: str) -> None:
@@ -123,9 +126,70 @@ def test_reloading_ten_times_leaves_one_of_everything_and_unloading_leaves_none(
     assert "PyTorch 2.14.1" in run("%alloc_conf").text
     run("%unload_ext colab_alloc")
     assert ours() == 0
+    assert shell.strdispatchers["complete_command"].strs.get("%alloc_conf") is None
     assert "AllocMagics" not in shell.magics_manager.registry
     assert "Line magic function `%alloc_conf` not found" in run("%alloc_conf").stderr
 
 
 def test_a_result_outside_a_notebook_is_text() -> None:
     assert repr(colab_alloc.status()) == str(colab_alloc.status())
+
+
+def test_repairs_are_shown_with_what_was_applied(run: Run) -> None:
+    said = run("%alloc_conf export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb=128MB")
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert "→ repaired: 128MB was read as 128" in said.text
+    assert "→ repaired: only the value was taken from the line: max_split_size_mb=128MB" in said.text
+
+
+def test_options_shows_every_option_of_this_torch(run: Run) -> None:
+    said = run("%alloc_conf --options")
+    for option in known_to((2, 14)):
+        assert f"{option.name} " in said.text
+        assert html.escape(option.use) in said.html
+    assert "roundup_bypass_threshold_mb" not in said.text
+
+
+@pytest.mark.parametrize(
+    ("typed", "offered"),
+    [
+        ("%alloc_conf max_sp", "max_split_size_mb:"),
+        ("%alloc_conf max_split_size_mb:128,garb", "garbage_collection_threshold:"),
+        ("%alloc_conf expandable_segments:T", "True"),
+        ("%alloc_conf max_split_size_mb:", "256"),
+        ("%alloc_conf --r", "--reset"),
+    ],
+)
+def test_tab_completes_names_values_and_flags(shell: InteractiveShell, typed: str, offered: str) -> None:
+    assert offered in completions(shell, typed)
+
+
+def completions(shell: InteractiveShell, typed: str) -> set[str]:
+    """What IPython's completer offers for the word at the end of the line."""
+    with provisionalcompleter():
+        return {found.text for found in shell.Completer.completions(typed, len(typed))}
+
+
+def test_an_option_already_named_is_not_offered_again(shell: InteractiveShell) -> None:
+    typed = "%alloc_conf max_split_size_mb:128,max"
+    assert "max_non_split_rounding_mb:" in completions(shell, typed)
+    assert "max_split_size_mb:" not in completions(shell, typed)
+
+
+def test_a_variable_that_would_cost_the_kernel_is_told_when_the_extension_loads(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run("%unload_ext colab_alloc")
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb=128")
+    said = run("%load_ext colab_alloc")
+    assert f"! {VARIABLE}='max_split_size_mb=128' makes `import torch` abort the process" in said.stdout
+    assert "write max_split_size_mb:128" in said.stdout
+
+
+def test_cells_that_did_nothing_are_told_by_number(run: Run, shell: InteractiveShell) -> None:
+    shell.history_manager.input_hist_raw[:] = ["", "x = 1", "!export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"]
+    said = run("%alloc_conf")
+    assert (
+        "! Cell 2, '!export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128': "
+        "set in a shell that ended with the line; this kernel never saw it"
+    ) in said.text

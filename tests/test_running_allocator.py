@@ -131,11 +131,11 @@ def refused_by_pytorch_alone() -> dict[str, Any]:
     import torch
 
     import colab_alloc
-    from colab_alloc.conf import conf as module
+    from colab_alloc.conf import objections
 
     os.environ[VARIABLE] = "max_split_size_mb:256"
     torch.ones(1, device="cuda")
-    module._refusal = lambda *_: (None, None)
+    objections._RULES = ()
     try:
         colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=64, garbage_collection_threshold=1.5))
     except colab_alloc.AllocConfError as error:

@@ -56,16 +56,75 @@ def test_of_several_variables_the_first_one_set_counts_even_when_empty(monkeypat
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "")
     now = status()
     assert (now.variable, now.asked_for) == ("PYTORCH_CUDA_ALLOC_CONF", AllocConf())
+    assert "has no effect: PYTORCH_CUDA_ALLOC_CONF is set and comes first" in now.warnings[0]
     assert now.environment == {"PYTORCH_CUDA_ALLOC_CONF": "", "PYTORCH_ALLOC_CONF": "max_split_size_mb:64"}
 
 
-def test_what_torch_will_not_like_is_told_before_it_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("text", "warning"),
+    [
+        ("max_split_size_mb", "makes `import torch` abort the process: the text ends where : after max_split_size_mb"),
+        (
+            "max_split_size_mb=128",
+            "makes `import torch` abort the process: Index out of bounds in ConfigTokenizer; write",
+        ),
+        ("max_split_size_mb:10", "is refused by PyTorch when CUDA starts, and the process is unusable then: max_split"),
+        ("expandable_segments:true", "is refused by PyTorch when CUDA starts"),
+        ("max_split_size_mb:128abc", "max_split_size_mb takes a whole number of MiB, not '128abc'"),
+    ],
+)
+def test_what_torch_will_not_like_is_told_before_it_reads_it(
+    monkeypatch: pytest.MonkeyPatch, text: str, warning: str
+) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", text)
+    (told,) = status().warnings
+    assert told.startswith(f"PYTORCH_CUDA_ALLOC_CONF={text!r}")
+    assert warning in told
+
+
+def test_what_does_nothing_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.8")
+    (told,) = status().warnings
+    assert told.startswith("garbage_collection_threshold does nothing until a memory limit is set")
+
+
+def test_nothing_else_is_read_under_the_other_back_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync,max_split_size_mb:128")
+    assert (status().outcome("backend"), status().outcome("max_split_size_mb")) == ("at CUDA start", "ignored")
+
+
+def test_an_import_that_went_well_cannot_abort_any_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.start(monkeypatch, CUDA)
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb")
-    now = status()
-    assert now.asked_for == AllocConf()
-    assert "PYTORCH_CUDA_ALLOC_CONF='max_split_size_mb' cannot be read" in now.warnings[0]
-    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "max_split_size_mb:10")
-    assert "must be 20 or more in PyTorch 2.14, not 10" in status().warnings[0]
+    assert "aborts processes started from here as they import PyTorch" in status().warnings[0]
+
+
+def test_a_runtime_without_a_driver_is_told_where_to_change_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch_state, "driver_found", lambda: False)
+    assert "in Colab choose Runtime > Change runtime type > a GPU" in status().warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("variable", "text", "module", "warning"),
+    [
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "vllm", "vLLM's sleep mode"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "expandable_segments:True", "torch_memory_saver", "cannot pause memory"),
+        ("PYTORCH_CUDA_ALLOC_CONF", "backend:cudaMallocAsync", "json", "recordings of memory are not possible"),
+        ("PYTORCH_NO_CUDA_MEMORY_CACHING", "1", "json", "switches the caching allocator off"),
+    ],
+)
+def test_known_incompatibilities_are_told(
+    monkeypatch: pytest.MonkeyPatch, variable: str, text: str, module: str, warning: str
+) -> None:
+    monkeypatch.setenv(variable, text)
+    monkeypatch.setitem(sys.modules, module, sys)
+    (told,) = status().warnings
+    assert warning in told
+
+
+def test_a_torch_newer_than_the_table_is_called_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.install(monkeypatch, TorchBuild("2.31.0", cuda="14.0"))
+    assert status().warnings == ("PyTorch 2.31.0 is newer than 2.14, the newest known here, and is treated like that",)
 
 
 def test_before_cuda_starts_only_the_back_end_of_an_imported_torch_is_in_effect(

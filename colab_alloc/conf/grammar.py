@@ -1,25 +1,47 @@
 """Text to settings with their places, and settings to text.
 
-The grammar is PyTorch's own (`option ("," option)*`, `option = name ":" value`, `value = word | "[" pairs "]"`),
-read strictly: PyTorch 2.10 and later read many malformed texts as something nobody meant.
+The grammar is PyTorch's own (`option ("," option)*`, `option = name ":" value`, `value = word | "[" pairs "]"`). What
+people write instead of its marks (`=` for `:`, a blank for a comma, look-alike characters, a whole shell line) is
+understood where it can mean one thing only, and each such place is told as a repair.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from colab_alloc.conf.options import Value
+from colab_alloc.conf.options import BACKENDS, Value
 from colab_alloc.conf.problem import AllocConfError, Problem, Span
 
-_TOKEN: Final = re.compile(r"\s*(?:([,:\[\]])|([^,:\[\]]+))")
+# Characters that look or act like the grammar's own, each for one of them, so that places stay the same.
+_LOOK_ALIKES: Final = str.maketrans(
+    {
+        **dict(zip("：﹕∶؛；﹔،，﹐、", ":::;;;,,,,", strict=True)),
+        **dict(zip("＝［］｛｝＞＿﹍", "=[]{}>__", strict=True)),
+        **dict(zip("“”„‟＂‘’‚‛＇`´", '"' * 5 + "'" * 7, strict=True)),
+        **dict(zip("٠١٢٣٤٥٦٧٨٩", "0123456789", strict=True)),
+        **dict(zip("۰۱۲۳۴۵۶۷۸۹", "0123456789", strict=True)),
+        **dict(zip("０１２３４５６７８９", "0123456789", strict=True)),
+        **dict.fromkeys("\u00a0\u2007\u202f\u3000\ufeff\u200b\u200e\u200f", " "),
+        "٫": ".",
+        "٪": "%",
+        "−": "-",
+    }
+)
+
+# The variable's name anywhere means that a whole line was pasted: export, set, %env, os.environ[...] = "...".
+_ASSIGNMENT: Final = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['\"]?\s*[\])]?\s*[=:,]?\s*")
+
+_TOKEN: Final = re.compile(r"[,:;=\[\]{}]|[^\s,:;=\[\]{}]+")
+_CANONICAL: Final = {"=": ":", ";": ",", "{": "[", "}": "]"}
+_MARKS: Final = frozenset(",:[]=;{}")
 
 
 @dataclass(frozen=True)
 class Word:
-    """A run of characters and where it stands."""
+    """A run of characters, look-alikes replaced, and where it stands in the text."""
 
     text: str
     start: int
@@ -44,13 +66,21 @@ class Setting:
         return self.name.start, self.end
 
 
-def parse(text: str) -> list[Setting]:
-    """Return the settings of a text in the order written; a comma at the end is allowed, as in PyTorch.
+@dataclass
+class Parsed:
+    """The settings of a text in the order written, and what was put right to read them."""
+
+    settings: list[Setting] = field(default_factory=list)
+    repairs: list[Problem] = field(default_factory=list)
+
+
+def parse(text: str) -> Parsed:
+    """Return the settings of a text; a comma at the end is allowed, as in PyTorch.
 
     Raises:
-        AllocConfError: the text is not of the variable's grammar.
+        AllocConfError: the text is not of the grammar, and no repair is safe.
     """
-    return list(_Parser(text).settings())
+    return _Parser(text).parsed()
 
 
 def write(settings: Mapping[str, Value]) -> str:
@@ -70,58 +100,138 @@ class _Parser:
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.tokens = [
-            Word(match[0].strip(), match.end() - len(match[0].lstrip()))
-            for match in _TOKEN.finditer(text.rstrip())
-            if match[0].strip()
-        ]
+        self.plain = text.translate(_LOOK_ALIKES)
+        self.result = Parsed()
         self.position = 0
+        assignment = _ASSIGNMENT.search(self.plain)
+        start, end = self.pasted_value(assignment.end()) if assignment else self.bare_value()
+        self.end = end
+        self.tokens = self.without_command(start, end) if assignment else self.tokens_of(start, end)
 
-    def settings(self) -> Iterator[Setting]:
-        while self.position < len(self.tokens):
-            yield self.setting()
-            if self.position < len(self.tokens):
-                self.expect(",", "between two options")
+    def tokens_of(self, start: int, end: int) -> list[Word]:
+        return [Word(match[0], match.start()) for match in _TOKEN.finditer(self.plain, start, end)]
+
+    def bare_value(self) -> Span:
+        """Return where the value lies in a text that is no whole line: quotes and a comment are no part of it."""
+        quotes = [at for at, character in enumerate(self.plain) if character in "'\""]
+        if quotes:
+            self.repair(None, (quotes[0], quotes[-1] + 1), "quotes are no part of the value")
+            self.plain = self.plain.translate({ord("'"): " ", ord('"'): " "})
+        comment = self.plain.find("#")
+        if comment >= 0:
+            self.repair(None, (comment, len(self.text)), "a comment is no part of the value")
+        return 0, len(self.plain[: comment if comment >= 0 else None].rstrip())
+
+    def pasted_value(self, start: int) -> Span:
+        """Return where the value lies in a pasted line, in which the variable's name ends at `start`."""
+        quote = self.plain[start : start + 1]
+        if quote and quote in "'\"":
+            start += 1
+            end = self.plain.find(quote, start)
+        else:
+            end = self.plain.find("#", start)
+        end = end if end >= 0 else len(self.plain)
+        end -= self.plain[start:end].endswith(("'", '"'))
+        value = " ".join(self.plain[start:end].split())
+        self.repair(None, (0, len(self.text)), f"only the value was taken from the line: {value}")
+        return start, len(self.plain[:end].rstrip())
+
+    def without_command(self, start: int, end: int) -> list[Word]:
+        """Return the tokens up to where a command follows on the same line: a word that begins no option."""
+        tokens = self.tokens_of(start, end)
+        followed_by = [*(token.text for token in tokens[1:]), "", ""]
+        for at in range(1, len(tokens)):
+            before, token = tokens[at - 1], tokens[at]
+            apart = token.start > before.span[1] and _MARKS.isdisjoint({before.text, token.text})
+            if apart and followed_by[at] not in {":", "="}:
+                return tokens[:at]
+            if token.text == ";" and followed_by[at + 1] not in {":", "="}:
+                return tokens[:at]
+        return tokens
+
+    def parsed(self) -> Parsed:
+        for at, (character, meant) in enumerate(zip(self.text, self.text.translate(_LOOK_ALIKES), strict=True)):
+            if meant not in {character, " "}:
+                self.repair(None, (at, at + 1), f"{character!r} was read as {meant!r}")
+                break
+        while self.separator():
+            self.result.settings.append(self.setting())
+        return self.result
+
+    def separator(self) -> bool:
+        """Step over what stands between two options, and say whether another one follows."""
+        begin = self.position
+        while self.peek(","):
+            self.take(",", "between two options")
+        commas = self.position - begin
+        first, last = not self.result.settings, self.position == len(self.tokens)
+        if last:
+            commas = max(0, commas - 1)  # PyTorch allows one comma at the end
+        elif not first:
+            commas -= 1
+        if commas > 0:
+            span = self.tokens[begin].span
+            self.repair(None, span, "there is a comma too many")
+        elif commas < 0:
+            if self.tokens[self.position].text in _MARKS:
+                self.take(",", "between two options")
+            self.repair(None, self.tokens[self.position].span, "a comma is missing before this option")
+        return not last
 
     def setting(self) -> Setting:
         name = self.word("the name of an option")
-        self.expect(":", f"after {name.text}")
+        backends = {backend.lower(): backend for backend in BACKENDS}
+        if name.text.lower() in backends and not self.peek(":"):
+            self.repair("backend", name.span, f"{name.text} is a value of the option backend")
+            return Setting(Word("backend", name.start), name, name.span[1])
+        if self.position < len(self.tokens) and self.tokens[self.position].text not in _MARKS:
+            self.repair(name.text, name.span, f"a colon is missing after {name.text}")
+        else:
+            self.take(":", f"after {name.text}")
         value = tuple(self.pairs()) if self.peek("[") else self.word(f"a value for {name.text}")
         return Setting(name, value, self.tokens[self.position - 1].span[1])
 
     def pairs(self) -> Iterator[tuple[Word, Word]]:
-        opening = self.expect("[", "to begin a list")
-        if all(token.text != "]" for token in self.tokens[self.position :]):
+        opening = self.take("[", "to begin a list")
+        if all(_CANONICAL.get(token.text, token.text) != "]" for token in self.tokens[self.position :]):
             self.fail(opening.span, "this list is not closed: ] is missing")
         while not self.peek("]"):
             size = self.word("a size in MiB, or >")
-            self.expect(":", f"after {size.text}")
+            self.take(":", f"after {size.text}")
             yield size, self.word(f"the divisions for {size.text}")
             if not self.peek("]"):
-                self.expect(",", "between two sizes, or ] to end the list")
-        self.position += 1
+                self.take(",", "between two sizes, or ] to end the list")
+        self.take("]", "to end the list")
 
     def peek(self, mark: str) -> bool:
-        return self.position < len(self.tokens) and self.tokens[self.position].text == mark
+        if self.position == len(self.tokens):
+            return False
+        token = self.tokens[self.position].text
+        return _CANONICAL.get(token, token) == mark
 
     def next(self, wanted: str) -> Word:
         if self.position == len(self.tokens):
-            end = len(self.text.rstrip())
-            self.fail((end, end), f"the text ends where {wanted} should stand")
+            self.fail((self.end, self.end), f"the text ends where {wanted} should stand")
         self.position += 1
         return self.tokens[self.position - 1]
 
-    def expect(self, mark: str, where: str) -> Word:
+    def take(self, mark: str, where: str) -> Word:
+        """Step over a mark, or over what people write for it."""
         token = self.next(f"{mark} {where}")
-        if token.text != mark:
+        if _CANONICAL.get(token.text, token.text) != mark:
             self.fail(token.span, f"{token.text!r} stands where {mark} should stand {where}")
+        if token.text != mark:
+            self.repair(None, token.span, f"{token.text} stands where {mark} belongs {where}")
         return token
 
     def word(self, wanted: str) -> Word:
         token = self.next(wanted)
-        if token.text in set(",:[]"):
+        if token.text in _MARKS:
             self.fail(token.span, f"{token.text} stands where {wanted} should stand")
         return token
+
+    def repair(self, option: str | None, span: Span, message: str) -> None:
+        self.result.repairs.append(Problem("repair", option, span, message))
 
     def fail(self, span: Span, message: str) -> NoReturn:
         raise AllocConfError(self.text, [Problem("error", None, span, message)])

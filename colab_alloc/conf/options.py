@@ -42,6 +42,16 @@ class Kind(enum.Enum):
     DIVISIONS = "a power of two, or a list of size:number pairs in brackets"
 
 
+_WIDGETS: Final = {
+    Kind.BACKEND: "choice",
+    Kind.MIB: "logarithmic slider with a box",
+    Kind.COUNT: "choice",
+    Kind.FRACTION: "slider",
+    Kind.FLAG: "toggle",
+    Kind.DIVISIONS: "table of sizes",
+}
+
+
 class Change(enum.Enum):
     """Until when an option can still be changed in a running process."""
 
@@ -87,7 +97,8 @@ class Option:
         name: as PyTorch spells it.
         kind: what its value is; sizes are in MiB.
         default: what PyTorch uses when the option is absent.
-        summary: what it does, for a person choosing it.
+        summary: what it does, in one sentence for a person choosing it.
+        use: when it helps, in another. (Translations of both belong beside this table, by option name.)
         source: where the facts of this row come from.
         since, until: the first and the last release that know it; `until` None is "the newest known still does".
         change: until when it can be changed in a running process.
@@ -97,6 +108,7 @@ class Option:
         shared: whether it is one of the options that all accelerators share, from 2.10 on; those have a parser of
             their own.
         aliases: other names PyTorch takes for it.
+        examples: values worth trying first, for completion and for forms.
         common: whether most people who set anything set this one; it is then always shown.
     """
 
@@ -104,6 +116,7 @@ class Option:
     kind: Kind
     default: Value
     summary: str
+    use: str
     source: str
     since: Release
     until: Release | None = None
@@ -113,6 +126,7 @@ class Option:
     setting_key: str | None = None
     shared: bool = False
     aliases: tuple[str, ...] = ()
+    examples: tuple[Value, ...] = ()
     common: bool = False
 
     def known_to(self, torch: Release) -> bool:
@@ -126,6 +140,11 @@ class Option:
     def reset_by_others(self, torch: Release) -> bool:
         """Say whether a run-time change of other options resets this one, unless it is named again."""
         return self.reset_since is not None and self.reset_since <= torch
+
+    @property
+    def widget(self) -> str:
+        """The control that suits the option in a form."""
+        return _WIDGETS[self.kind]
 
     @property
     def default_can_be_written(self) -> bool:
@@ -149,16 +168,19 @@ _TABLE: Final = (
         kind=Kind.BACKEND,
         default="native",
         summary="Which allocator serves the GPU: PyTorch's own caching allocator, or CUDA's asynchronous one.",
+        use="cudaMallocAsync shares memory with other libraries more readily, but has no options and shows no blocks.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.13.1, from 2.0.1 on",
         since=(2, 0),
         change=Change.BEFORE_IMPORT,
         common=True,
+        examples=("native", "cudaMallocAsync"),
     ),
     Option(
         name="max_split_size_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
         summary="Cached blocks of this size or more are not cut up for smaller requests, so they can be reused whole.",
+        use="Try it when much memory is reserved but unallocated because large blocks have been cut up.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.9.1, from 1.10.2 on",
         since=(1, 10),
         ranges=_ABOVE_LARGE_SEGMENT,
@@ -166,34 +188,40 @@ _TABLE: Final = (
         setting_key="max_split_size",
         common=True,
         shared=True,
+        examples=(64, 128, 256, 512, UNLIMITED),
     ),
     Option(
         name="roundup_power2_divisions",
         kind=Kind.DIVISIONS,
         default=0,
         summary="Rounds requests up to fractions of a power of two, so that slightly different sizes share blocks.",
+        use="Try it when sizes vary a little from step to step; it costs the bytes it rounds up.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.11.0, from 1.12.1 on; 1.13 read: one number only",
         since=(1, 12),
         reset_since=(1, 12),
         setting_key="roundup_power2_divisions",
         common=True,
         shared=True,
+        examples=(4, 8, 16, ((256, 1), (512, 2), (1024, 4), (">", 8))),
     ),
     Option(
         name="roundup_bypass_threshold_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
         summary="Requests of this size or more were not rounded by roundup_power2_divisions.",
+        use="It existed to keep very large requests from wasting memory on rounding.",
         source="binaries: not yet in 1.12.1, in 1.13.1 and 2.0.1, no longer in 2.1.0; run: refused by 2.9.1, 2.14.1",
         since=(1, 13),
         until=(2, 0),
         reset_since=(1, 13),
+        examples=(256, 1024, UNLIMITED),
     ),
     Option(
         name="garbage_collection_threshold",
         kind=Kind.FRACTION,
         default=0.0,
         summary="Above this share of the memory limit, unused cached blocks are given back, oldest first.",
+        use="It needs a memory limit to measure against, and avoids releasing everything at once.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.11.0, from 1.12.1 on",
         since=(1, 12),
         ranges=(Range(low=0, high=1, inclusive=False),),
@@ -201,143 +229,171 @@ _TABLE: Final = (
         setting_key="garbage_collection_threshold",
         common=True,
         shared=True,
+        examples=(0.6, 0.8, 0.9),
     ),
     Option(
         name="expandable_segments",
         kind=Kind.FLAG,
         default=False,
         summary="Segments grow instead of being added to, so that free memory does not lie in pieces of fixed size.",
+        use="Try it first when memory is fragmented; not on Windows, nor with libraries that share or pause memory.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.0.1, from 2.1.0 on",
         since=(2, 1),
         setting_key="expandable_segments",
         common=True,
         shared=True,
+        examples=(True, False),
     ),
     Option(
         name="max_non_split_rounding_mb",
         kind=Kind.MIB,
         default=20,
         summary="How much larger than the request a block above max_split_size_mb may be and still be reused whole.",
+        use="Raise it if requests above max_split_size_mb fail although slightly larger blocks are free.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.5.1, from 2.6.0 on",
         since=(2, 6),
         ranges=_ABOVE_LARGE_SEGMENT,
         reset_since=(2, 10),
         shared=True,
+        examples=(64, 128, 256),
     ),
     Option(
         name="large_segment_size_mb",
         kind=Kind.MIB,
         default=20,
         summary="The size of the segments that serve requests of 1 to 10 MiB.",
+        use="A larger one means fewer calls to the driver, and more memory held for medium-sized tensors.",
         source="run: 2.11.0, 2.14.1; binaries: not yet in 2.10.0",
         since=(2, 11),
         ranges=(Range(low=11),),
         shared=True,
+        examples=(20, 40, 64),
     ),
     Option(
         name="per_process_memory_fraction",
         kind=Kind.FRACTION,
         default=1.0,
         summary="The share of the GPU's memory this process may take.",
+        use="Use it to leave room for other processes, or to try how a model fares on a smaller GPU.",
         source="run: 2.11.0, 2.14.1, refused by 2.9.1; binaries: from 2.10.0 on",
         since=(2, 10),
-        change=Change.BEFORE_CUDA,
         ranges=(Range(low=0, high=1),),
+        examples=(0.5, 0.9, 1.0),
     ),
     Option(
         name="throw_on_cudamalloc_oom",
         kind=Kind.FLAG,
         default=False,
         summary="Refuses a request that would pass per_process_memory_fraction at once, without freeing cached blocks.",
+        use="It makes out-of-memory errors quick and clear, also where freeing the cache would have helped.",
         source="run: 2.14.1, refused by 2.11.0; binaries: from 2.12.0 on",
         since=(2, 12),
+        examples=(True, False),
     ),
     Option(
         name="release_lock_on_cudamalloc",
         kind=Kind.FLAG,
         default=False,
         summary="Lets other threads use the allocator while one waits for the driver.",
+        use="It helps programs that allocate from several threads; the bytes stay the same.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="release_lock_on_cudamalloc",
         aliases=("release_lock_on_hipmalloc",),
+        examples=(True, False),
     ),
     Option(
         name="graph_capture_record_stream_reuse",
         kind=Kind.FLAG,
         default=False,
         summary="Lets memory that was used on several streams be reused inside a CUDA graph capture.",
+        use="It saves memory in graphs that use several streams; without captures it does nothing.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.8.0",
         since=(2, 9),
         setting_key="graph_capture_record_stream_reuse",
+        examples=(True, False),
     ),
     Option(
         name="pinned_use_cuda_host_register",
         kind=Kind.FLAG,
         default=False,
         summary="Pins host memory with cudaHostRegister instead of cudaHostAlloc.",
+        use="It can be faster where much host memory is pinned at once.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="pinned_use_cuda_host_register",
         aliases=("pinned_use_hip_host_register",),
+        examples=(True, False),
     ),
     Option(
         name="pinned_num_register_threads",
         kind=Kind.COUNT,
         default=1,
         summary="How many threads pin host memory; a power of two.",
+        use="It only matters together with pinned_use_cuda_host_register.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         ranges=(Range(low=1, high=128),),
         setting_key="pinned_num_register_threads",
+        examples=(1, 8, 16),
     ),
     Option(
         name="pinned_use_background_threads",
         kind=Kind.FLAG,
         default=False,
         summary="Frees pinned host memory on background threads.",
+        use="It keeps the thread that loads data from waiting for events.",
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.5.1, from 2.6.0 on",
         since=(2, 6),
         change=Change.BEFORE_CUDA,
         shared=True,
+        examples=(True, False),
     ),
     Option(
         name="pinned_reserve_segment_size_mb",
         kind=Kind.MIB,
         default=0,
         summary="Host memory pinned once, at the start, to serve small pinned requests from.",
+        use="It makes the first pinned allocations quick, at the price of that much host memory.",
         source="run: 2.11.0, 2.14.1, refused by 2.9.1; binaries: from 2.10.0 on",
         since=(2, 10),
         change=Change.BEFORE_CUDA,
         ranges=(Range(low=1),),
+        examples=(256, 1024),
     ),
     Option(
         name="pinned_free_catch_all",
         kind=Kind.FLAG,
         default=False,
         summary="Swallows errors when pinned host memory is freed late.",
+        use="It is for processes that end while pinned memory is still in use.",
         source="run: 2.14.1, refused by 2.11.0; binaries: from 2.12.0 on",
         since=(2, 12),
+        examples=(True, False),
     ),
     Option(
         name="pinned_max_round_threshold_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
         summary="Pinned requests above this size are not rounded up.",
+        use="It saves host memory when large batches are pinned.",
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_round_threshold",
         shared=True,
+        examples=(64, 256, UNLIMITED),
     ),
     Option(
         name="pinned_max_cached_size_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
         summary="Pinned blocks above this size are given back instead of cached.",
+        use="It keeps a few large batches from holding host memory for good.",
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_cached_size",
         shared=True,
+        examples=(256, 1024, UNLIMITED),
     ),
 )
 

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 Severity = Literal["error", "warning", "repair"]
 Span = tuple[int, int]
+
+_MOST_TOLD: Final = 3  # an error stays one line that can be read
 
 
 @dataclass(frozen=True)
@@ -44,4 +46,6 @@ class AllocConfError(ValueError):
     def __init__(self, text: str, problems: Sequence[Problem]) -> None:
         self.text = text
         self.problems = list(problems)
-        super().__init__("; ".join(map(str, self.problems)))
+        more = len(self.problems) - _MOST_TOLD
+        told = [*map(str, self.problems[:_MOST_TOLD]), *([f"and {more} more problems"] if more > 0 else [])]
+        super().__init__("; ".join(told))

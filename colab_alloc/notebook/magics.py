@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import argparse
-from typing import Any, NoReturn
+from dataclasses import replace
+from typing import Any, Final, NoReturn
 
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.core.magic import Magics, line_magic, magics_class, no_var_expand
 from IPython.display import display
 
+from colab_alloc.conf import version
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.problem import AllocConfError
+from colab_alloc.notebook import completion, history, report
 from colab_alloc.runtime import apply as changing
-from colab_alloc.runtime.status import status
+from colab_alloc.runtime import torch_state, troubles
+from colab_alloc.runtime.status import Status, status
 
 
 class _Parser(argparse.ArgumentParser):
@@ -47,11 +51,13 @@ def alloc_conf_parser() -> argparse.ArgumentParser:
             "  %alloc_conf                                     what was asked for, and what is in effect\n"
             "  %alloc_conf max_split_size_mb:128               set one option, keep the others\n"
             "  %alloc_conf max_split_size_mb:unlimited         back to the default\n"
-            "  %alloc_conf --reset                             every option back to its default"
+            "  %alloc_conf --reset                             every option back to its default\n"
+            "  %alloc_conf --options                           what there is, and what it is for"
         ),
     )
     parser.add_argument("settings", nargs="*", help="name:value, several with commas between them")
     parser.add_argument("--reset", action="store_true", help="every option back to PyTorch's default")
+    parser.add_argument("--options", action="store_true", help="the options of this PyTorch, and what they are for")
     parser.add_argument("-h", "--help", nargs=0, action=_Help, help="show this help")
     return parser
 
@@ -68,14 +74,17 @@ class AllocMagics(Magics):
             arguments = alloc_conf_parser().parse_args(line.split())
         except _HelpShown:
             return
-        if arguments.reset and arguments.settings:
-            raise UsageError("%alloc_conf: give settings or --reset, not both")
+        asked = [name for name in ("settings", "reset", "options") if getattr(arguments, name)]
+        if len(asked) > 1:
+            raise UsageError("%alloc_conf: give settings, --reset or --options, one of them")
         if arguments.reset:
             display(changing.reset())
+        elif arguments.options:
+            display(report.Reference(status().torch_release))
         elif arguments.settings:
-            display(self._apply(" ".join(arguments.settings)))
+            display(self._apply(line.strip()))
         else:
-            display(status())
+            display(self._status())
 
     @staticmethod
     def _apply(settings: str) -> changing.Applied:
@@ -84,14 +93,28 @@ class AllocMagics(Magics):
         except AllocConfError as error:
             raise UsageError(f"%alloc_conf {settings}: nothing was changed: {error}") from None
 
+    def _status(self) -> Status:
+        """Return the status, with what this notebook's own cells did in vain."""
+        now = status()
+        shell: Any = self.shell
+        cells = shell.history_manager.input_hist_raw
+        return replace(now, warnings=(*now.warnings, *history.findings(cells)))
+
 
 AllocMagics.alloc_conf.__doc__ = alloc_conf_parser().format_help()
 
+_COMMAND: Final = "%alloc_conf"
+
 
 def register(shell: InteractiveShell) -> None:
-    """Add the magics to a shell that does not have them yet."""
-    if not _registered(shell):
-        shell.register_magics(AllocMagics)
+    """Add the magics to a shell that does not have them yet, and tell of a variable that PyTorch will not take."""
+    if _registered(shell):
+        return
+    shell.register_magics(AllocMagics)
+    shell.set_hook("complete_command", _complete, str_key=_COMMAND)
+    torch = version.installed()
+    for warning in troubles.refused(torch, torch_state.variable(torch)):
+        print(f"! {warning}")  # noqa: T201 - said before the kernel is lost
 
 
 def unregister(shell: InteractiveShell) -> None:
@@ -100,8 +123,15 @@ def unregister(shell: InteractiveShell) -> None:
         shell.configurables.remove(magics)
     shell.magics_manager.registry.pop(AllocMagics.__name__, None)
     shell.magics_manager.magics["line"].pop("alloc_conf", None)
+    shell.strdispatchers["complete_command"].strs.pop(_COMMAND, None)
 
 
 def _registered(shell: InteractiveShell) -> list[Any]:
     """Return our magics in this shell, those of a module since reloaded included."""
     return [item for item in shell.configurables if type(item).__name__ == AllocMagics.__name__]
+
+
+def _complete(_shell: InteractiveShell, event: Any) -> list[str]:
+    """Answer IPython's completer."""
+    flags = [flag for action in alloc_conf_parser()._actions for flag in action.option_strings if flag[:2] == "--"]  # noqa: SLF001
+    return [word for word in completion.candidates(event.line, flags) if word.startswith(event.symbol)]

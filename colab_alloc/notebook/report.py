@@ -8,10 +8,12 @@ from functools import singledispatch
 from html import escape
 from typing import Any, Final
 
-from colab_alloc.conf import grammar
-from colab_alloc.conf.conf import AllocConf, same
-from colab_alloc.conf.options import OPTIONS, Kind, Value, known_to
+from colab_alloc.conf import grammar, version
+from colab_alloc.conf.conf import AllocConf
+from colab_alloc.conf.options import OPTIONS, Kind, Option, Value, known_to
 from colab_alloc.conf.predict import Verdict
+from colab_alloc.conf.values import same
+from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.apply import Applied
 from colab_alloc.runtime.status import Status
@@ -115,8 +117,50 @@ def _(applied: Applied) -> Report:
     if applied.needs_restart:
         why = "too late in this process; restart the kernel and set it first, before PyTorch is imported"
         lines.append(Line("wait", f"{_names(applied.needs_restart)}: {why}"))
-    lines += [Line("bad", str(problem.message)) for problem in applied.problems]
-    return Report("", lines or [Line("good", "Every option is at its default already")])
+    lines += [Line("bad", problem.message) for problem in applied.problems if problem.severity == "warning"]
+    lines += [
+        Line("wait", f"repaired: {problem.message}") for problem in applied.problems if problem.severity == "repair"
+    ]
+    if not lines:
+        return Report("", [Line("good", "Every option is at its default already")])
+    if applied.cuda_initialized:
+        habit = "set options in the first cell, before anything uses the GPU"
+        lines.append(Line("bad", f"CUDA had already started: memory it holds keeps its form. Better {habit}"))
+    return Report("", lines)
+
+
+@dataclass(frozen=True, repr=False)
+class Reference(Result):
+    """The options of one PyTorch release, to look up.
+
+    Args:
+        torch: the release.
+    """
+
+    torch: version.Release
+
+
+@report_of.register
+def _(reference: Reference) -> Report:
+    rows = [
+        (
+            option.name,
+            shown(option.name, option.default),
+            _values(option, reference.torch),
+            option.change.value,
+            f"{option.summary} {option.use}",
+        )
+        for option in known_to(reference.torch)
+    ]
+    heading = f"The options of PyTorch {version.shown(reference.torch)}; sizes are in MiB"
+    return Report(heading, [], ("option", "default", "values", "can change", "what it is for"), rows)
+
+
+def _values(option: Option, torch: version.Release) -> str:
+    if option.kind is Kind.BACKEND:
+        return " or ".join(map(str, option.examples))
+    allowed = str(option.range_in(torch)) if option.ranges else ""
+    return allowed if option.kind is Kind.FRACTION and allowed else f"{option.kind.value}{allowed and ', '}{allowed}"
 
 
 @report_of.register
@@ -130,7 +174,7 @@ def _(verdict: Verdict) -> Report:
 
 def _assignment(applied: Applied) -> str:
     if applied.text:
-        return f"{applied.variable}={applied.text} is set, and PyTorch reads it then"
+        return f"{applied.variable}={applied.text} is set, for this process and those it starts"
     return f"{applied.variable} is not set, so PyTorch uses its defaults"
 
 
@@ -178,6 +222,7 @@ def _verdict(status: Status) -> list[Line]:
         "in effect": ("good", "in effect, read back from PyTorch's allocator"),
         "at CUDA start": ("wait", "will be read when CUDA starts"),
         "needs a restart": ("wait", "needs a kernel restart: too late in this process"),
+        "ignored": ("bad", "not read by the back end cudaMallocAsync"),
         "not in effect": ("bad", f"not in effect: {status.variable} was changed after CUDA had started"),
         "unknown": ("wait", "this PyTorch does not show whether it is in effect"),
     }

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from colab_alloc.conf import version
-from colab_alloc.conf.conf import AllocConf, same
+from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Change
 from colab_alloc.conf.problem import AllocConfError, Problem
+from colab_alloc.conf.values import same
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.ledger import LEDGER
@@ -30,6 +29,7 @@ class Applied(Result):
         needs_restart: too late for this process.
         variable: the environment variable this PyTorch reads.
         text: what that variable is set to now; empty when it is not set.
+        cuda_initialized: whether CUDA had started already.
         problems: what is worth knowing all the same.
     """
 
@@ -38,6 +38,7 @@ class Applied(Result):
     needs_restart: AllocConf
     variable: str
     text: str
+    cuda_initialized: bool
     problems: tuple[Problem, ...] = ()
 
 
@@ -49,22 +50,21 @@ def apply(conf: AllocConf) -> Applied:
     """
     with _LOCK:
         before = status()
-        _refuse(conf, conf.problems())
-        kept = before.asked_for.without(*(problem.option or "" for problem in before.asked_for.problems()))
-        wanted = kept | conf
-        _refuse(wanted, wanted.problems())
+        _refuse(conf)
+        refused_before = [problem.option for problem in before.asked_for.problems() if problem.severity == "error"]
+        wanted = before.asked_for.without(*filter(None, refused_before)) | conf
+        _refuse(wanted)
         late = conf.only(*_too_late(conf, before))
         now = conf.without(*late)
-        if now and before.in_effect.get("backend") == "native" and before.cuda_initialized:
+        if now and before.cuda_initialized and before.in_effect["backend"] == "native":
             _change_running(now, before)
-        after_restart = LEDGER.after_restart.without(*conf) | late
-        _write_environment(before.variable, wanted.without(*after_restart))
-        LEDGER.after_restart = after_restart
-        return _applied(now, late, status())
+        LEDGER.after_restart = LEDGER.after_restart.without(*conf) | late
+        _write_environment(before.variable, wanted.without(*LEDGER.after_restart))
+        return _applied(conf, now, late, status())
 
 
 def reset() -> Applied:
-    """Return every option to PyTorch's default and remove the variables this PyTorch reads."""
+    """Return every option to PyTorch's default and remove the variables."""
     with _LOCK:
         before = status()
         changed = [
@@ -74,13 +74,13 @@ def reset() -> Applied:
             and (name in before.asked_for or before.in_effect.get(name) not in (None, option.default))
         ]
         applied = apply(AllocConf({name: OPTIONS[name].default for name in changed}))
-        for name in torch_state.variables_read(version.installed()):
+        for name in torch_state.ALL_VARIABLES:
             os.environ.pop(name, None)
         return replace(applied, text="")
 
 
-def _refuse(conf: AllocConf, problems: Iterable[Problem]) -> None:
-    errors = [problem for problem in problems if problem.severity == "error"]
+def _refuse(conf: AllocConf) -> None:
+    errors = [problem for problem in conf.problems() if problem.severity == "error"]
     if errors:
         raise AllocConfError(str(conf), errors)
 
@@ -111,30 +111,41 @@ def _change_running(now: AllocConf, before: Status) -> None:
         message = f"{unknown[0]} would be reset: while memory is being recorded this PyTorch does not show its settings"
         fix = "it after torch.cuda.memory._record_memory_history(enabled=None)"
         raise AllocConfError(str(now), [Problem("error", unknown[0], (0, len(str(now))), message, fix)])
-    old = AllocConf({name: in_effect[name] for name in (*reset, *now) if name in in_effect})
-    new = (old | now).without("backend")
+    old = AllocConf({name: in_effect[name] for name in (*reset, *now) if name in in_effect}).without("backend")
     try:
-        torch_state.set_running(new.for_torch())
+        _send(old | now.without("backend"))
     except (RuntimeError, ValueError) as error:
-        torch_state.set_running(old.without("backend").for_torch())  # a refused text is applied up to its error
+        _send(old)  # a refused text is applied up to its error
         problem = Problem("error", None, (0, len(str(now))), f"PyTorch refuses it: {str(error).splitlines()[0]}")
         raise AllocConfError(str(now), [problem]) from error
 
 
+def _send(conf: AllocConf) -> None:
+    torch_state.set_running(conf.for_torch())
+    fraction = conf.get("per_process_memory_fraction")
+    if isinstance(fraction, float):
+        torch_state.limit_memory(fraction)
+
+
 def _write_environment(variable: str, wanted: AllocConf) -> None:
-    """Set the variable for this process and its children; a variable with nothing to say is removed."""
+    """Set the variable for this process and its children; a variable with nothing to say is removed.
+
+    The other variables are removed: this PyTorch, or another one started from here, could read them instead.
+    """
     text = wanted.for_torch()
+    for name in torch_state.ALL_VARIABLES:
+        if name != variable or not text:
+            os.environ.pop(name, None)
     if text:
         os.environ[variable] = text
-    else:
-        os.environ.pop(variable, None)
 
 
-def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
+def _applied(conf: AllocConf, now: AllocConf, late: AllocConf, after: Status) -> Applied:
     """Sort what was applied by what the allocator says of it now."""
     text = after.environment.get(after.variable, "")
+    told = [problem for problem in conf.problems() if problem.severity != "error"]
     if not after.cuda_initialized:
-        return Applied(AllocConf(), now, late, after.variable, text)
+        return Applied(AllocConf(), now, late, after.variable, text, after.cuda_initialized, tuple(told))
     found = {name: after.in_effect.get(name) for name in now}
     missed = [
         Problem("warning", name, (0, 0), f"{name} was set to {now[name]}, but the allocator says {value}")
@@ -143,4 +154,4 @@ def _applied(now: AllocConf, late: AllocConf, after: Status) -> Applied:
     ]
     in_effect = now.only(*(name for name, value in found.items() if value is not None))
     in_effect = in_effect.without(*(problem.option or "" for problem in missed))
-    return Applied(in_effect, AllocConf(), late, after.variable, text, tuple(missed))
+    return Applied(in_effect, AllocConf(), late, after.variable, text, after.cuda_initialized, (*told, *missed))

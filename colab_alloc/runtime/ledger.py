@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from colab_alloc.conf.conf import AllocConf
-from colab_alloc.conf.problem import AllocConfError
+from colab_alloc.conf.options import Value
+from colab_alloc.conf.predict import OLDEST_PREDICTED, predict
+from colab_alloc.conf.version import release
 
 
 class Ledger:
@@ -19,23 +21,23 @@ class Ledger:
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
-        self.settings = AllocConf()
+        self.settings: dict[str, Value] = {}
         self.after_restart = AllocConf()
 
-    def note(self, text: str) -> None:
-        """Remember that the allocator read this text, if it is one that we can read as well."""
-        conf = read(text)
-        if conf is not None:
+    def note(self, text: str, torch: str) -> None:
+        """Remember that the allocator of that PyTorch read this text."""
+        settings = as_read(text, torch)
+        if settings is not None:
             self.texts.add(text)
-            self.settings = self.settings | conf
+            self.settings |= settings
 
 
 LEDGER: Final = Ledger()
 
 
-def read(text: str) -> AllocConf | None:
-    """Read a text that need not be ours; None when only PyTorch can make sense of it."""
-    try:
-        return AllocConf.parse(text)
-    except AllocConfError:
+def as_read(text: str, torch: str) -> dict[str, Value] | None:
+    """Return the settings that PyTorch made of a text it accepted; None where that is not known."""
+    if release(torch) < OLDEST_PREDICTED:
         return None
+    verdict = predict(text, torch)
+    return verdict.settings if verdict.outcome == "accepted" else None

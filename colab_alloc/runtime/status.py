@@ -7,12 +7,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from colab_alloc.conf import version
-from colab_alloc.conf.conf import AllocConf, same
+from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Change, Value
 from colab_alloc.conf.problem import AllocConfError
-from colab_alloc.conf.version import NEWEST, Release, TorchBuild
+from colab_alloc.conf.values import same
+from colab_alloc.conf.version import NEWEST, Release
 from colab_alloc.result import Result
-from colab_alloc.runtime import torch_state
+from colab_alloc.runtime import torch_state, troubles
 from colab_alloc.runtime.ledger import LEDGER
 
 
@@ -49,17 +50,22 @@ class Status(Result):
     def outcome(self, name: str) -> str:
         """Return what became of an option.
 
-        One of "in effect", "at CUDA start", "needs a restart", "not in effect", "unknown", "not asked for".
+        One of "in effect", "at CUDA start", "needs a restart", "ignored", "not in effect", "unknown", "not asked for".
         """
         if name not in self.asked_for:
             return "not asked for"
         if name in LEDGER.after_restart:
             return "needs a restart"
-        if name not in self.in_effect:
-            return "unknown" if self.cuda_initialized else "at CUDA start"
-        current = self.in_effect[name]
+        backend = self.in_effect.get("backend", self.asked_for.get("backend"))
+        if name != "backend" and backend == "cudaMallocAsync":
+            return "ignored"
+        return self._compared(name)
+
+    def _compared(self, name: str) -> str:
+        """Hold what is in effect against what was asked for."""
+        current = self.in_effect.get(name)
         if current is None:
-            return "unknown"
+            return "unknown" if self.cuda_initialized else "at CUDA start"
         if same(name, current, self.asked_for[name], self.torch_release):
             return "in effect"
         return "not in effect" if OPTIONS[name].change is Change.ANY_TIME else "needs a restart"
@@ -69,7 +75,6 @@ def status() -> Status:
     """Return the state of this process; imports nothing, starts nothing, works without PyTorch."""
     torch = version.installed()
     variable = torch_state.variable(torch)
-    asked_for, warnings = _environment_conf(variable)
     started = torch_state.cuda_started()
     reading = torch_state.read_in_effect() if started else None
     in_effect = reading.values if reading else torch_state.settled_at_import()
@@ -78,27 +83,16 @@ def status() -> Status:
         variable=variable,
         environment={name: os.environ[name] for name in torch_state.ALL_VARIABLES if name in os.environ},
         cuda_initialized=started,
-        asked_for=asked_for | LEDGER.after_restart,
+        asked_for=asked_for(variable) | LEDGER.after_restart,
         in_effect=in_effect,
         sources=reading.sources if reading else dict.fromkeys(in_effect, torch_state.FROM_ALLOCATOR),
-        warnings=(*_missing(torch), *warnings),
+        warnings=tuple(troubles.all_of(torch, variable)),
     )
 
 
-def _missing(torch: TorchBuild | None) -> list[str]:
-    """Say what keeps any setting from having an effect here."""
-    if torch is None:
-        return ["PyTorch is not installed: nothing reads the variable yet"]
-    if not torch.has_gpu_allocator:
-        return [f"PyTorch {torch.version} is a build without CUDA: it has no GPU allocator to configure"]
-    return []
-
-
-def _environment_conf(variable: str) -> tuple[AllocConf, list[str]]:
-    """Return what the variable asks for, and what PyTorch will not like about it."""
-    text = os.environ.get(variable, "")
+def asked_for(variable: str) -> AllocConf:
+    """Return what the variable asks for, as far as it can be understood: what was meant, not what PyTorch reads."""
     try:
-        conf = AllocConf.parse(text)
-    except AllocConfError as error:
-        return AllocConf(), [f"{variable}={text!r} cannot be read: {error}"]
-    return conf, [f"{variable}={text!r}: {problem}" for problem in conf.problems()]
+        return AllocConf.parse(os.environ.get(variable, ""))
+    except AllocConfError:
+        return AllocConf()

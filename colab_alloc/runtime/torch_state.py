@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
+import functools
 import os
 import sys
 from dataclasses import dataclass
@@ -11,7 +14,7 @@ from typing import Any, Final
 from colab_alloc.conf import divisions, version
 from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value, known_to
 from colab_alloc.conf.version import NEWEST, Release, TorchBuild
-from colab_alloc.runtime.ledger import LEDGER, read
+from colab_alloc.runtime.ledger import LEDGER, as_read
 
 CUDA_VARIABLE: Final = "PYTORCH_CUDA_ALLOC_CONF"
 HIP_VARIABLE: Final = "PYTORCH_HIP_ALLOC_CONF"
@@ -94,29 +97,31 @@ def read_in_effect() -> Reading:
     shown = _allocator_settings(torch)
     text = _last_text(torch, shown)
     if text is not None and not LEDGER.texts and text == os.environ.get(variable(version.installed()), ""):
-        LEDGER.note(text)  # the text CUDA started with
+        LEDGER.note(text, torch.__version__)  # the text CUDA started with
     values: dict[str, Value | None] = {}
     sources: dict[str, str] = {}
     for option in known_to(number):
-        values[option.name], sources[option.name] = _one(option, number, shown, text)
+        values[option.name], sources[option.name] = _one(option, torch, shown, text)
     return Reading(values, sources, text)
 
 
-def _one(option: Option, number: Release, shown: dict[str, Any], text: str | None) -> tuple[Value | None, str]:
+def _one(option: Option, torch: Any, shown: dict[str, Any], text: str | None) -> tuple[Value | None, str]:
     """Return the value of one option by the surest way there is, and which way that was."""
     if option.kind is Kind.BACKEND:
         return "native", FROM_ALLOCATOR
+    if option.name == "per_process_memory_fraction":
+        return torch.cuda.get_per_process_memory_fraction(), FROM_ALLOCATOR
     if option.setting_key in shown:
         return _from_setting(option, shown[option.setting_key]), FROM_ALLOCATOR
-    return _remembered(option, number, text)
+    return _remembered(option, torch.__version__, text)
 
 
-def _remembered(option: Option, number: Release, text: str | None) -> tuple[Value | None, str]:
+def _remembered(option: Option, torch: str, text: str | None) -> tuple[Value | None, str]:
     """Return the value of an option from the last text the allocator read, and from those known before it."""
-    last = read(text) if text is not None else None
+    last = as_read(text, torch) if text is not None else None
     if last is not None and option.name in last:
         return last[option.name], FROM_LAST_TEXT
-    if last is not None and option.reset_by_others(number):
+    if last is not None and option.reset_by_others(version.release(torch)):
         return option.default, FROM_LAST_TEXT
     if option.name in LEDGER.settings:
         return LEDGER.settings[option.name], FROM_LEDGER
@@ -192,4 +197,32 @@ def set_running(text: str) -> None:
         torch._C._accelerator_setAllocatorSettings(text)
     else:  # up to 2.9 the accelerator's settings are not the GPU allocator's
         torch._C._cuda_cudaCachingAllocator_set_allocator_settings(text)
-    LEDGER.note(text)
+    LEDGER.note(text, torch.__version__)
+
+
+def limit_memory(fraction: float) -> None:
+    """Let this process take only that share of each GPU's memory. CUDA must have started.
+
+    The option of the same meaning is only looked at when CUDA starts (2.14: DeviceCachingAllocator's constructor).
+    """
+    torch: Any = imported()
+    for device in range(torch.cuda.device_count()):
+        torch.cuda.set_per_process_memory_fraction(fraction, device)
+
+
+def memory_is_limited() -> bool:
+    """Say whether a limit is in force on the current device. CUDA must have started."""
+    torch: Any = imported()
+    read = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not up to 2.5
+    return read is not None and read() < 1
+
+
+@functools.cache
+def driver_found() -> bool:
+    """Say whether this machine has a GPU driver that PyTorch could use. Loading it starts nothing."""
+    names = {"linux": ("libcuda.so.1", "libamdhip64.so"), "win32": ("nvcuda.dll",)}
+    for name in names.get(sys.platform, ()):
+        with contextlib.suppress(OSError):
+            ctypes.CDLL(name)
+            return True
+    return False

@@ -15,9 +15,9 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from colab_alloc.conf import version
-from colab_alloc.conf.conf import same
 from colab_alloc.conf.options import OPTIONS
 from colab_alloc.conf.predict import Verdict, predict
+from colab_alloc.conf.values import same
 from colab_alloc.runtime import torch_state
 from tests.real_allocator import zygote
 from tests.real_allocator.cases import SEEN_ON_2_14

@@ -78,15 +78,17 @@ def main(words: Sequence[str]) -> int:
         environment = VirtualGpu(**{**options, "processes": dict(options["processes"])}).environment()
     except (ValueError, BuildError) as error:
         made.error(str(error))
+    started: list[subprocess.Popen[bytes]] = []
+    # The terminal sends Ctrl-C to the command too, which decides what to do; a request to end is passed on. Both are
+    # in place before the command starts, which does not inherit them.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: started[0].terminate() if started else sys.exit(128 + signal.SIGTERM))
     try:
-        child = subprocess.Popen(command, env={**os.environ, **environment})
+        started.append(subprocess.Popen(command, env={**os.environ, **environment}))
     except OSError as error:
         print(f"{made.prog}: {command[0]}: {error.strerror}", file=sys.stderr)
         return COMMAND_NOT_FOUND
-    # The terminal sends Ctrl-C to the command too, which decides what to do; a request to end is passed on.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda *_: child.terminate())
-    status = child.wait()
+    status = started[0].wait()
     return status if status >= 0 else 128 - status
 
 
