@@ -6,8 +6,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from colab_alloc import predict
+from colab_alloc import AllocConf, AllocConfError, predict
+from colab_alloc.conf.options import OPTIONS
+from colab_alloc.conf.values import same
+from colab_alloc.conf.version import release
 from tests.real_allocator.cases import SEEN_ON_2_14
+from tests.test_conf import CONFS
 
 
 @pytest.mark.parametrize("text", SEEN_ON_2_14)
@@ -73,6 +77,29 @@ def test_a_verdict_says_itself() -> None:
 def test_before_2_0_there_is_no_prediction() -> None:
     with pytest.raises(ValueError, match=r"PyTorch 1\.13 is older than 2\.0"):
         predict("max_split_size_mb:128", torch="1.13")
+
+
+@given(conf=CONFS, torch=st.sampled_from(["2.0", "2.6", "2.9", "2.10", "2.11", "2.14"]))
+def test_what_has_no_errors_is_accepted_and_read_as_meant(conf: AllocConf, torch: str) -> None:
+    refused = [problem.option for problem in conf.problems(torch=torch) if problem.severity == "error"]
+    conf = conf.without(*(name or "" for name in refused))
+    verdict = predict(conf.for_torch(), torch=torch)
+    assert verdict.outcome == "accepted", verdict
+    if conf.get("backend") != "cudaMallocAsync":
+        for name, value in conf.items():
+            assert same(name, verdict.settings.get(name, OPTIONS[name].default), value, release(torch)), name
+
+
+@pytest.mark.parametrize("text", SEEN_ON_2_14)
+def test_what_pytorch_does_not_take_is_refused_in_one_line_or_repaired(text: str) -> None:
+    try:
+        conf = AllocConf.parse(text)
+    except AllocConfError as refusal:
+        said = str(refusal)
+    else:
+        said = "; ".join(str(problem) for problem in conf.problems(torch="2.14") if problem.severity == "error")
+        assert said or predict(conf.for_torch(), torch="2.14").outcome == "accepted"
+    assert "\n" not in said
 
 
 @given(text=st.text(max_size=10_000), torch=st.sampled_from(["2.0", "2.9", "2.10", "2.14"]))

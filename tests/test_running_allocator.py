@@ -15,6 +15,7 @@ import pytest
 
 from colab_alloc.conf import version
 from tests.virtual_gpu import VirtualGpu
+from tests.virtual_gpu.gpu import ChildFailed
 
 VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 MIB = 1 << 20
@@ -345,3 +346,151 @@ def on_two_devices() -> str:
 
 def test_settings_are_one_for_all_devices(virtual_gpu: VirtualGpu) -> None:
     assert replace(virtual_gpu, devices=2).run(on_two_devices) == "in effect"
+
+
+def rescue_from_a_broken_variable() -> dict[str, Any]:
+    import colab_alloc
+
+    told = colab_alloc.status().warnings
+    colab_alloc.apply(colab_alloc.AllocConf.parse(os.environ[VARIABLE]))
+    import torch
+
+    torch.ones(1, device="cuda")
+    return {"told": told, "truth": truth()["max_split_size"], "imported": "torch" in sys.modules}
+
+
+def import_alone() -> None:
+    import torch
+
+    torch.cuda.init()
+
+
+def test_a_variable_that_would_kill_the_process_is_told_and_put_right_first(virtual_gpu: VirtualGpu) -> None:
+    broken: dict[str, str | None] = {VARIABLE: "max_split_size_mb=128"}
+    with pytest.raises(ChildFailed, match="import_alone ended with exit status"):
+        virtual_gpu.run(import_alone, env=broken)
+    saw = virtual_gpu.run(rescue_from_a_broken_variable, env=broken)
+    assert VARIABLE in saw["told"][0]
+    assert "write max_split_size_mb:128" in saw["told"][0]
+    assert saw["truth"] == 128 * MIB
+
+
+def limit_while_cuda_runs() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    torch.ones(1, device="cuda")
+    colab_alloc.apply(colab_alloc.AllocConf(garbage_collection_threshold=0.8))
+    before = colab_alloc.status().warnings
+    applied = colab_alloc.apply(colab_alloc.AllocConf(per_process_memory_fraction=0.5))
+    after = colab_alloc.status().warnings
+    try:
+        torch.empty(9 << 30, dtype=torch.uint8, device="cuda")
+    except torch.OutOfMemoryError as error:
+        message = str(error)
+    return {"applied": str(applied.in_effect), "before": before, "after": after, "message": message}
+
+
+def test_a_memory_limit_takes_effect_while_cuda_runs(virtual_gpu: VirtualGpu) -> None:
+    build = version.installed()
+    assert build is not None
+    if build.release < (2, 10):
+        with pytest.raises(ChildFailed, match=r"per_process_memory_fraction came with PyTorch 2\.10"):
+            virtual_gpu.run(limit_while_cuda_runs)
+        return
+    saw = virtual_gpu.run(limit_while_cuda_runs)
+    assert saw["applied"] == "per_process_memory_fraction:0.5"
+    assert "8.00 GiB allowed" in saw["message"]
+    assert any("does nothing until a memory limit is set" in warning for warning in saw["before"])
+    assert not any("does nothing until a memory limit is set" in warning for warning in saw["after"])
+
+
+def what_the_allocator_does_not_show() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    name = "max_non_split_rounding_mb"
+    torch.ones(1, device="cuda")
+    first = in_effect(name)[name]
+    colab_alloc.apply(colab_alloc.AllocConf({name: 64, "max_split_size_mb": 128}))
+    second = in_effect(name)[name]
+    colab_alloc.apply(colab_alloc.AllocConf(garbage_collection_threshold=0.5))
+    third = in_effect(name)[name]
+    torch.cuda.memory._set_allocator_settings("max_split_size_mb:256")  # somebody else
+    fourth = in_effect(name)[name]
+    return {"seen": [first, second, third, fourth]}
+
+
+def test_what_the_allocator_does_not_show_is_known_from_the_texts_it_read(virtual_gpu: VirtualGpu) -> None:
+    build = version.installed()
+    assert build is not None
+    first, second, third, fourth = virtual_gpu.run(what_the_allocator_does_not_show)["seen"]
+    assert first.startswith("20 (")
+    assert second == "64 (last text the allocator read)"
+    if build.release >= (2, 10):  # reset by every text that does not name it, so apply() names it again
+        assert third == "64 (last text the allocator read)"
+        assert fourth == "20 (last text the allocator read)"
+    else:
+        assert third == fourth == "64 (set here before)"
+
+
+def apply_from_many_threads() -> dict[str, Any]:
+    import threading
+
+    import torch
+
+    import colab_alloc
+
+    torch.ones(1, device="cuda")
+    stop = threading.Event()
+
+    def train() -> None:
+        while not stop.is_set():
+            torch.empty(1 << 22, device="cuda")
+
+    def change(first: int) -> None:
+        for size in range(first, first + 20):
+            colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=size))
+            colab_alloc.status()
+
+    training = threading.Thread(target=train)
+    training.start()
+    changing = [threading.Thread(target=change, args=(first,)) for first in (30, 60, 90)]
+    for thread in changing:
+        thread.start()
+    for thread in changing:
+        thread.join()
+    stop.set()
+    training.join()
+    return {"truth": truth()["max_split_size"] // MIB, "asked": os.environ[VARIABLE]}
+
+
+def test_threads_may_change_settings_while_others_allocate(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(apply_from_many_threads)
+    assert saw["asked"] == f"max_split_size_mb:{saw['truth']}"
+
+
+class Inherited:
+    """A data set whose items are what its worker finds in the environment."""
+
+    def __len__(self) -> int:
+        return 2
+
+    def __getitem__(self, _index: int) -> int:
+        return int(os.environ[VARIABLE].partition(":")[2])
+
+
+def load_data_in_a_worker() -> list[int]:
+    import torch
+
+    import colab_alloc
+
+    torch.ones(1, device="cuda")
+    colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=192))
+    return [int(batch) for batch in torch.utils.data.DataLoader(Inherited(), num_workers=1)]
+
+
+def test_workers_that_load_data_inherit_what_was_applied(virtual_gpu: VirtualGpu) -> None:
+    assert virtual_gpu.run(load_data_in_a_worker) == [192, 192]

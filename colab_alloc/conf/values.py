@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
+import sys
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any, Final
@@ -92,7 +93,7 @@ def checked(name: str, value: Any) -> Value:
     fits = {
         Kind.BACKEND: value in BACKENDS,
         Kind.FLAG: isinstance(value, bool),
-        Kind.FRACTION: isinstance(value, float) and math.isfinite(value),
+        Kind.FRACTION: isinstance(value, float) and _can_be_read(value),
         Kind.MIB: _is_count(value) or (value is UNLIMITED and option.default is UNLIMITED),
         Kind.COUNT: _is_count(value),
     }[option.kind]
@@ -133,6 +134,11 @@ def option_of(name: str, *, exactly: bool = False) -> Option:
 
 def _takes(option: Option) -> str:
     return f"{BACKENDS[0]} or {BACKENDS[1]}" if option.kind is Kind.BACKEND else option.kind.value
+
+
+def _can_be_read(number: float) -> bool:
+    """Say whether PyTorch's std::stod reads the number: it refuses those too small for full precision."""
+    return math.isfinite(number) and (number == 0 or abs(number) >= sys.float_info.min)
 
 
 def _is_count(value: Any) -> bool:
