@@ -16,7 +16,7 @@ VALUES = {
     Kind.BACKEND: st.sampled_from(BACKENDS),
     Kind.MIB: st.integers(0, 10**6),
     Kind.COUNT: POWERS,
-    Kind.FRACTION: st.floats(0, 1),
+    Kind.FRACTION: st.floats(0, 1, allow_subnormal=False),
     Kind.FLAG: st.booleans(),
     Kind.DIVISIONS: st.one_of(st.just(0), POWERS, PAIRS),
 }
