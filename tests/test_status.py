@@ -82,6 +82,23 @@ def test_what_torch_will_not_like_is_told_before_it_reads_it(
     assert warning in told
 
 
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("max_split_size_mb:128", "at CUDA start"),
+        ("max_split_size_mb:128MB", "at CUDA start"),  # PyTorch stops reading at the M
+        ("max_split_size_mb=128", "refused"),
+        ("max_split_size_mb:128,expandable_segments:true", "refused"),
+        ("max_split_size_mb:200e1", "misread"),  # PyTorch reads 200
+    ],
+)
+def test_only_what_pytorch_will_read_so_is_promised(monkeypatch: pytest.MonkeyPatch, text: str, outcome: str) -> None:
+    monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", text)
+    now = status()
+    assert now.outcome("max_split_size_mb") == outcome
+    assert ("will be read when CUDA starts" in str(now)) == (outcome == "at CUDA start")
+
+
 def test_what_does_nothing_is_told_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PYTORCH_CUDA_ALLOC_CONF", "garbage_collection_threshold:0.8")
     (told,) = status().warnings

@@ -221,6 +221,8 @@ def _verdict(status: Status) -> list[Line]:
     sentences = {
         "in effect": ("good", "in effect, read back from PyTorch's allocator"),
         "at CUDA start": ("wait", "will be read when CUDA starts"),
+        "refused": ("bad", "not to be had with this text, which PyTorch refuses"),
+        "misread": ("bad", f"PyTorch will read {status.variable} otherwise than it looks"),
         "needs a restart": ("wait", "needs a kernel restart: too late in this process"),
         "ignored": ("bad", "not read by the back end cudaMallocAsync"),
         "not in effect": ("bad", f"not in effect: {status.variable} was changed after CUDA had started"),
@@ -237,7 +239,7 @@ def _verdict(status: Status) -> list[Line]:
 
 
 def _remedy(status: Status, outcome: str, names: Sequence[str]) -> str:
-    if outcome != "not in effect":
+    if outcome not in {"not in effect", "refused", "misread"}:
         return ""
     return f"; apply it now with %alloc_conf {status.asked_for.only(*names).for_torch()}"
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from colab_alloc.conf import version
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Change, Value
+from colab_alloc.conf.predict import Verdict
 from colab_alloc.conf.problem import AllocConfError
 from colab_alloc.conf.values import same
 from colab_alloc.conf.version import NEWEST, Release
@@ -29,6 +30,7 @@ class Status(Result):
         asked_for: what the variable says, and what waits for a restart.
         in_effect: option to the value the allocator uses, None where unknown; empty before CUDA starts, but for the
             back end, which is settled when PyTorch is imported.
+        to_come: what PyTorch will do with the variable when CUDA starts; None once it has.
         sources: option to how the value in effect is known.
         warnings: what the person should know, a sentence each.
     """
@@ -39,6 +41,7 @@ class Status(Result):
     cuda_initialized: bool
     asked_for: AllocConf
     in_effect: Mapping[str, Value | None]
+    to_come: Verdict | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -50,7 +53,8 @@ class Status(Result):
     def outcome(self, name: str) -> str:
         """Return what became of an option.
 
-        One of "in effect", "at CUDA start", "needs a restart", "ignored", "not in effect", "unknown", "not asked for".
+        One of "in effect", "at CUDA start", "refused", "misread", "needs a restart", "ignored", "not in effect",
+        "unknown", "not asked for".
         """
         if name not in self.asked_for:
             return "not asked for"
@@ -65,10 +69,19 @@ class Status(Result):
         """Hold what is in effect against what was asked for."""
         current = self.in_effect.get(name)
         if current is None:
-            return "unknown" if self.cuda_initialized else "at CUDA start"
+            return "unknown" if self.cuda_initialized else self._foreseen(name)
         if same(name, current, self.asked_for[name], self.torch_release):
             return "in effect"
         return "not in effect" if OPTIONS[name].change is Change.ANY_TIME else "needs a restart"
+
+    def _foreseen(self, name: str) -> str:
+        """Hold what PyTorch will read against what was asked for."""
+        if self.to_come is None:
+            return "at CUDA start"
+        if self.to_come.outcome != "accepted":
+            return "refused"
+        read = self.to_come.settings.get(name, OPTIONS[name].default)
+        return "at CUDA start" if same(name, read, self.asked_for[name], self.torch_release) else "misread"
 
 
 def status() -> Status:
@@ -85,6 +98,7 @@ def status() -> Status:
         cuda_initialized=started,
         asked_for=asked_for(variable) | LEDGER.after_restart,
         in_effect=in_effect,
+        to_come=troubles.to_come(torch, variable),
         sources=reading.sources if reading else dict.fromkeys(in_effect, torch_state.FROM_ALLOCATOR),
         warnings=tuple(troubles.all_of(torch, variable)),
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from colab_alloc.conf.conf import AllocConf
-from colab_alloc.conf.predict import OLDEST_PREDICTED, predict
+from colab_alloc.conf.predict import OLDEST_PREDICTED, Verdict, predict
 from colab_alloc.conf.problem import AllocConfError, Problem
 from colab_alloc.conf.version import NEWEST, TorchBuild, shown
 from colab_alloc.runtime import torch_state
@@ -53,14 +53,20 @@ def _no_gpu(torch: TorchBuild | None) -> Iterator[str]:
         yield f"No GPU driver was found, so this runtime has no GPU that PyTorch could use ({change})"
 
 
+def to_come(torch: TorchBuild | None, variable: str) -> Verdict | None:
+    """Return what PyTorch will do with the variable when CUDA starts; None once it has, and where nobody knows."""
+    number = torch.release if torch else NEWEST
+    if number < OLDEST_PREDICTED or torch_state.cuda_started():
+        return None
+    return predict(os.environ.get(variable, ""), shown(number))
+
+
 def refused(torch: TorchBuild | None, variable: str) -> Iterator[str]:
     """Tell what PyTorch will do to a text it does not take, before it does so."""
-    text = os.environ.get(variable, "")
-    number = torch.release if torch else NEWEST
-    if number >= OLDEST_PREDICTED and not torch_state.cuda_started():
-        verdict = predict(text, shown(number))
-        if verdict.outcome != "accepted":
-            yield f"{variable}={text!r} {_consequence(verdict.outcome)}: {_told(text, verdict.message)}"
+    verdict = to_come(torch, variable)
+    if verdict is not None and verdict.outcome != "accepted":
+        told = _told(verdict.text, verdict.message)
+        yield f"{variable}={verdict.text!r} {_consequence(verdict.outcome)}: {told}"
 
 
 def _idle(torch: TorchBuild | None, variable: str) -> Iterator[str]:
