@@ -100,6 +100,13 @@ def test_repairs_and_warnings_are_told_with_what_was_applied() -> None:
     assert "does nothing until a memory limit is set" in str(applied)
 
 
+def test_a_warning_that_two_settings_make_together_is_told_when_the_second_comes() -> None:
+    apply(AllocConf(expandable_segments=True))
+    (problem,) = apply(AllocConf(max_split_size_mb=128)).problems
+    assert "works against expandable_segments" in problem.message
+    assert apply(AllocConf(roundup_power2_divisions=4)).problems == ()
+
+
 def test_many_threads_at_once_lose_nothing() -> None:
     confs = [AllocConf({name: True}) for name in ("expandable_segments", "release_lock_on_cudamalloc")]
     confs += [AllocConf(max_split_size_mb=size) for size in range(20, 40)]

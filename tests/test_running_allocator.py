@@ -406,6 +406,23 @@ def test_a_memory_limit_takes_effect_while_cuda_runs(virtual_gpu: VirtualGpu) ->
     assert not any("does nothing until a memory limit is set" in warning for warning in saw["after"])
 
 
+def larger_than_the_card() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    conf = colab_alloc.AllocConf(max_split_size_mb=20_000)
+    before = len(colab_alloc.apply(conf).problems)
+    torch.ones(1, device="cuda")
+    return {"before": before, "after": [problem.message for problem in colab_alloc.apply(conf).problems]}
+
+
+def test_a_size_above_the_card_is_told_once_the_card_is_known(virtual_gpu: VirtualGpu) -> None:
+    saw = virtual_gpu.run(larger_than_the_card)
+    message = "max_split_size_mb 20000 is larger than the GPU's memory (16384 MiB): it does nothing"
+    assert saw == {"before": 0, "after": [message]}
+
+
 def what_the_allocator_does_not_show() -> dict[str, Any]:
     import torch
 

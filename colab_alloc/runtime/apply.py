@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import os
-import threading
 from dataclasses import dataclass, replace
-from typing import Final
 
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Change
-from colab_alloc.conf.problem import AllocConfError, Problem
+from colab_alloc.conf.problem import AllocConfError, Problem, Severity
 from colab_alloc.conf.values import same
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.ledger import LEDGER
 from colab_alloc.runtime.status import Status, status
-
-_LOCK: Final = threading.RLock()
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,11 +44,11 @@ def apply(conf: AllocConf) -> Applied:
     Raises:
         AllocConfError: the installed PyTorch would refuse the settings; nothing was changed.
     """
-    with _LOCK:
+    with LEDGER.lock:
         before = status()
         _refuse(conf)
-        refused_before = [problem.option for problem in before.asked_for.problems() if problem.severity == "error"]
-        wanted = before.asked_for.without(*filter(None, refused_before)) | conf
+        wrong_before = _of(before.asked_for, "error")
+        wanted = before.asked_for.without(*(problem.option or "" for problem in wrong_before)) | conf
         _refuse(wanted)
         late = conf.only(*_too_late(conf, before))
         now = conf.without(*late)
@@ -60,12 +56,14 @@ def apply(conf: AllocConf) -> Applied:
             _change_running(now, before)
         LEDGER.after_restart = LEDGER.after_restart.without(*conf) | late
         _write_environment(before.variable, wanted.without(*LEDGER.after_restart))
-        return _applied(conf, now, late, status())
+        known = {problem.message for problem in _of(before.asked_for, "warning")}
+        new = [p for p in _of(wanted, "warning") if p.option in conf or p.message not in known]
+        return _applied(now, late, status(), [*new, *_of(conf, "repair")])
 
 
 def reset() -> Applied:
     """Return every option to PyTorch's default and remove the variables."""
-    with _LOCK:
+    with LEDGER.lock:
         before = status()
         changed = [
             name
@@ -79,8 +77,13 @@ def reset() -> Applied:
         return replace(applied, text="")
 
 
+def _of(conf: AllocConf, severity: Severity) -> list[Problem]:
+    """Return the problems of one severity that a configuration has on the GPU of this process."""
+    return [problem for problem in conf.problems(capacity=torch_state.capacity()) if problem.severity == severity]
+
+
 def _refuse(conf: AllocConf) -> None:
-    errors = [problem for problem in conf.problems() if problem.severity == "error"]
+    errors = _of(conf, "error")
     if errors:
         raise AllocConfError(str(conf), errors)
 
@@ -140,10 +143,9 @@ def _write_environment(variable: str, wanted: AllocConf) -> None:
         os.environ[variable] = text
 
 
-def _applied(conf: AllocConf, now: AllocConf, late: AllocConf, after: Status) -> Applied:
+def _applied(now: AllocConf, late: AllocConf, after: Status, told: list[Problem]) -> Applied:
     """Sort what was applied by what the allocator says of it now."""
     text = after.environment.get(after.variable, "")
-    told = [problem for problem in conf.problems() if problem.severity != "error"]
     if not after.cuda_initialized:
         return Applied(AllocConf(), now, late, after.variable, text, after.cuda_initialized, tuple(told))
     found = {name: after.in_effect.get(name) for name in now}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from typing import Final
 
 from colab_alloc.conf.conf import AllocConf
@@ -17,12 +18,14 @@ class Ledger:
         texts: every text known to have been read by the allocator of this process.
         settings: what those texts set, later ones over earlier ones.
         after_restart: what was asked for too late for this process.
+        lock: held while settings are changed, and while they are read.
     """
 
     def __init__(self) -> None:
         self.texts: set[str] = set()
         self.settings: dict[str, Value] = {}
         self.after_restart = AllocConf()
+        self.lock = threading.RLock()
 
     def note(self, text: str, torch: str) -> None:
         """Remember that the allocator of that PyTorch read this text."""

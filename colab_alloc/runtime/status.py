@@ -86,6 +86,11 @@ class Status(Result):
 
 def status() -> Status:
     """Return the state of this process; imports nothing, starts nothing, works without PyTorch."""
+    with LEDGER.lock:
+        return _status()
+
+
+def _status() -> Status:
     torch = version.installed()
     variable = torch_state.variable(torch)
     started = torch_state.cuda_started()

@@ -210,6 +210,14 @@ def limit_memory(fraction: float) -> None:
         torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
+def capacity() -> int | None:
+    """Return the memory of the current device, bytes; None before CUDA has started."""
+    torch: Any = imported()
+    if not cuda_started():
+        return None
+    return int(torch.cuda.get_device_properties(torch.cuda.current_device()).total_memory)
+
+
 def memory_is_limited() -> bool:
     """Say whether a limit is in force on the current device. CUDA must have started."""
     torch: Any = imported()

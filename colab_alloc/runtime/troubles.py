@@ -102,7 +102,7 @@ def _told(text: str, message: str | None) -> str:
 
 def _problems(text: str) -> list[Problem]:
     try:
-        return AllocConf.parse(text).problems()
+        return AllocConf.parse(text).problems(capacity=torch_state.capacity())
     except AllocConfError as error:
         return error.problems
 
