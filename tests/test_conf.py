@@ -178,6 +178,8 @@ def test_a_plain_setting_is_no_problem_anywhere(torch: str) -> None:
         ("max_split_size_mb:128MB", "max_split_size_mb:128"),
         ("max_split_size_mb:1GiB", "max_split_size_mb:1024"),
         ("max_split_size_mb:0.5g", "max_split_size_mb:512"),
+        ("max_split_size_mb:off", "max_split_size_mb:unlimited"),
+        ("garbage_collection_threshold:off", "garbage_collection_threshold:0.0"),
         ("max_split_size_mb:128.0", "max_split_size_mb:128"),
         ("max_split_size_mb:1e3", "max_split_size_mb:1000"),
         ("max_split_size_mb:+30", "max_split_size_mb:30"),

@@ -31,9 +31,9 @@ def test_nothing_is_no_settings(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "at", "message"),
     [
-        ("max_split_size_mb", 17, "ends where : after max_split_size_mb should stand"),
+        ("max_split_size_mb", 0, "max_split_size_mb has no value: it is written max_split_size_mb:VALUE"),
         ("max_split_size_mb:", 18, "ends where a value for max_split_size_mb should stand"),
-        ("max_split_size_mb,128", 17, "',' stands where : should stand"),
+        ("max_split_size_mb,128", 0, "max_split_size_mb has no value"),
         ("a:1:b:2", 3, "':' stands where , should stand between two options"),
         ("a:[1:2", 2, "is not closed"),
         ("a:[1:2,", 2, "is not closed"),

@@ -90,7 +90,7 @@ def test_reset_returns_to_the_defaults(run: Run) -> None:
     ("line", "words"),
     [
         ("max_split_size_mb:10", "must be 20 or more in PyTorch 2.14, not 10 (at character 1)"),
-        ("max_split_size_mb", "the text ends where : after max_split_size_mb should stand"),
+        ("max_split_size_mb", "max_split_size_mb has no value: it is written max_split_size_mb:VALUE"),
         ("foo:1", "foo is not an option"),
         ("--foo", "unrecognized arguments: --foo"),
         ("--reset max_split_size_mb:128", "give settings, --reset or --options, one of them"),

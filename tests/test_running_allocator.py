@@ -437,13 +437,15 @@ def what_the_allocator_does_not_show() -> dict[str, Any]:
     third = in_effect(name)[name]
     torch.cuda.memory._set_allocator_settings("max_split_size_mb:256")  # somebody else
     fourth = in_effect(name)[name]
-    return {"seen": [first, second, third, fourth]}
+    applied = colab_alloc.apply(colab_alloc.AllocConf({name: 64, "max_split_size_mb": 128}))
+    return {"seen": [first, second, third, fourth], "applied": str(applied), "status": str(colab_alloc.status())}
 
 
 def test_what_the_allocator_does_not_show_is_known_from_the_texts_it_read(virtual_gpu: VirtualGpu) -> None:
     build = version.installed()
     assert build is not None
-    first, second, third, fourth = virtual_gpu.run(what_the_allocator_does_not_show)["seen"]
+    saw = virtual_gpu.run(what_the_allocator_does_not_show)
+    first, second, third, fourth = saw["seen"]
     assert first.startswith("20 (")
     assert second == "64 (last text the allocator read)"
     if build.release >= (2, 10):  # reset by every text that does not name it, so apply() names it again
@@ -451,6 +453,11 @@ def test_what_the_allocator_does_not_show_is_known_from_the_texts_it_read(virtua
         assert fourth == "20 (last text the allocator read)"
     else:
         assert third == fourth == "64 (set here before)"
+    for said in (saw["applied"], saw["status"]):  # nobody claims to have read it back
+        assert re.search("max_split_size_mb 128 MiB: in effect( now)?, read back from PyTorch's allocator", said)
+        assert re.search(
+            "max_non_split_rounding_mb 64 MiB: in effect( now)?, by the text that PyTorch's allocator", said
+        )
 
 
 def apply_from_many_threads() -> dict[str, Any]:

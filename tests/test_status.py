@@ -63,7 +63,7 @@ def test_of_several_variables_the_first_one_set_counts_even_when_empty(monkeypat
 @pytest.mark.parametrize(
     ("text", "warning"),
     [
-        ("max_split_size_mb", "makes `import torch` abort the process: the text ends where : after max_split_size_mb"),
+        ("max_split_size_mb", "makes `import torch` abort the process: max_split_size_mb has no value"),
         (
             "max_split_size_mb=128",
             "makes `import torch` abort the process: Index out of bounds in ConfigTokenizer; write",

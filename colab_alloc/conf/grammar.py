@@ -184,7 +184,9 @@ class _Parser:
         if name.text.lower() in backends and not self.peek(":"):
             self.repair("backend", name.span, f"{name.text} is a value of the option backend")
             return Setting(Word("backend", name.start), name, name.span[1])
-        if self.position < len(self.tokens) and self.tokens[self.position].text not in _MARKS:
+        if self.position == len(self.tokens) or self.peek(","):
+            self.fail(name.span, f"{name.text} has no value: it is written {name.text}:VALUE")
+        if self.tokens[self.position].text not in _MARKS:
             self.repair(name.text, name.span, f"a colon is missing after {name.text}")
         else:
             self.take(":", f"after {name.text}")

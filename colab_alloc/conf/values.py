@@ -98,7 +98,7 @@ def checked(name: str, value: Any) -> Value:
         Kind.COUNT: _is_count(value),
     }[option.kind]
     if not fits:
-        raise Unreadable(f"{name} takes {_takes(option)}, not {value!r}")
+        raise Unreadable(f"{name} takes {_takes(option)}, not {value!r}", _for_example(option))
     checked_value: Value = value
     return checked_value
 
@@ -141,6 +141,10 @@ def _can_be_read(number: float) -> bool:
     return math.isfinite(number) and (number == 0 or abs(number) >= sys.float_info.min)
 
 
+def _for_example(option: Option) -> str:
+    return f"for example {option.name}:{grammar.written(option.examples[0])}"
+
+
 def _is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= _LARGEST
 
@@ -156,7 +160,8 @@ def _checked_divisions(value: Any) -> divisions.Divisions:
     try:
         pairs = tuple((size, number) for size, number in (value.items() if hasattr(value, "items") else value))
     except (TypeError, ValueError):
-        raise Unreadable(f"{name} takes {Kind.DIVISIONS.value}, not {value!r}") from None
+        fix = _for_example(OPTIONS[name])
+        raise Unreadable(f"{name} takes {Kind.DIVISIONS.value}, not {value!r}", fix) from None
     for size, number in pairs:
         if size != divisions.REST and not (_is_count(size) and divisions.is_power_of_two(size)):
             raise Unreadable(f"a size in {name} must be a power of two in MiB or >, not {size}")
@@ -174,7 +179,7 @@ def _value(option: Option, written: grammar.Word | tuple[tuple[grammar.Word, gra
     if isinstance(written, grammar.Word):
         return _word(option, written.text)
     if option.kind is not Kind.DIVISIONS:
-        raise Unreadable(f"{option.name} takes {_takes(option)}, not a list")
+        raise Unreadable(f"{option.name} takes {_takes(option)}, not a list", _for_example(option))
     return [
         (divisions.REST if size.text == divisions.REST else _mib(option, size.text), _mib(option, number.text))
         for size, number in written
@@ -184,6 +189,8 @@ def _value(option: Option, written: grammar.Word | tuple[tuple[grammar.Word, gra
 def _word(option: Option, text: str) -> Any:
     if option.kind is Kind.FLAG:
         return _FLAGS.get(text.lower(), text)
+    if text.lower() == "off" and not option.default_can_be_written:
+        return option.default
     if option.kind is Kind.BACKEND:
         return next((backend for backend in BACKENDS if backend.lower() == text.lower()), text)
     if option.kind is Kind.FRACTION:
@@ -221,5 +228,6 @@ def _spelling(written: grammar.Word | tuple[tuple[grammar.Word, grammar.Word], .
 def _means_itself(option: Option, spelled: str, written: str) -> bool:
     """Say whether PyTorch reads what was spelled as what it would be written as."""
     if option.kind is Kind.FRACTION:
-        return not spelled.endswith("%")
+        match = _FRACTION.fullmatch(spelled)
+        return match is not None and not match[2]
     return spelled == written

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
@@ -110,8 +110,8 @@ def _(status: Status) -> Report:
 @report_of.register
 def _(applied: Applied) -> Report:
     lines = []
-    if applied.in_effect:
-        lines.append(Line("good", f"{_names(applied.in_effect)}: in effect now, read back from PyTorch's allocator"))
+    for sentence, names in _by_source(applied.in_effect, applied.sources):
+        lines.append(Line("good", f"{_names(applied.in_effect.only(*names))}: in effect now, {sentence}"))
     if applied.at_cuda_start:
         lines.append(Line("wait", f"{_names(applied.at_cuda_start)}: from CUDA's start on; {_assignment(applied)}"))
     if applied.needs_restart:
@@ -180,7 +180,10 @@ def _assignment(applied: Applied) -> str:
 
 def shown(name: str, value: Value) -> str:
     """Return a value as people read it, with its unit."""
-    return f"{value} MiB" if OPTIONS[name].kind is Kind.MIB and isinstance(value, int) else grammar.written(value)
+    option = OPTIONS[name]
+    if value == 0 and value is not False and not option.default_can_be_written:
+        return "off"
+    return f"{value} MiB" if option.kind is Kind.MIB and isinstance(value, int) else grammar.written(value)
 
 
 def _names(conf: AllocConf) -> str:
@@ -218,8 +221,12 @@ def _verdict(status: Status) -> list[Line]:
     """Say of each thing asked for whether it is true now, later, or not at all."""
     if not status.asked_for:
         return [Line("good", "Nothing is asked for: PyTorch uses its defaults")]
+    good = status.asked_for.only(*(name for name in status.asked_for if status.outcome(name) == "in effect"))
+    lines = [
+        Line("good", f"{_names(good.only(*names))}: in effect, {sentence}")
+        for sentence, names in _by_source(good, status.sources)
+    ]
     sentences = {
-        "in effect": ("good", "in effect, read back from PyTorch's allocator"),
         "at CUDA start": ("wait", "will be read when CUDA starts"),
         "refused": ("bad", "not to be had with this text, which PyTorch refuses"),
         "misread": ("bad", f"PyTorch will read {status.variable} otherwise than it looks"),
@@ -228,7 +235,6 @@ def _verdict(status: Status) -> list[Line]:
         "not in effect": ("bad", f"not in effect: {status.variable} was changed after CUDA had started"),
         "unknown": ("wait", "this PyTorch does not show whether it is in effect"),
     }
-    lines = []
     for outcome, (tone, sentence) in sentences.items():
         names = [name for name in status.asked_for if status.outcome(name) == outcome]
         if names:
@@ -236,6 +242,16 @@ def _verdict(status: Status) -> list[Line]:
                 Line(tone, f"{_names(status.asked_for.only(*names))}: {sentence}{_remedy(status, outcome, names)}")
             )
     return lines
+
+
+def _by_source(conf: AllocConf, sources: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+    """Group options by how it is known that they are in effect, said in words."""
+    read_back = [name for name in conf if sources[name] == torch_state.FROM_ALLOCATOR]
+    told = [name for name in conf if name not in read_back]
+    if read_back:
+        yield "read back from PyTorch's allocator", read_back
+    if told:
+        yield "by the text that PyTorch's allocator read; it does not show more", told
 
 
 def _remedy(status: Status, outcome: str, names: Sequence[str]) -> str:

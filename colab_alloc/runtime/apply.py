@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from colab_alloc.conf.conf import AllocConf
@@ -20,12 +21,13 @@ class Applied(Result):
     """What became of a configuration that was applied.
 
     Args:
-        in_effect: in effect now, as the allocator says.
+        in_effect: in effect now.
         at_cuda_start: in the environment, where PyTorch reads it when CUDA starts.
         needs_restart: too late for this process.
         variable: the environment variable this PyTorch reads.
         text: what that variable is set to now; empty when it is not set.
         cuda_initialized: whether CUDA had started already.
+        sources: option to how what is in effect is known, as in Status.
         problems: what is worth knowing all the same.
     """
 
@@ -35,6 +37,7 @@ class Applied(Result):
     variable: str
     text: str
     cuda_initialized: bool
+    sources: Mapping[str, str]
     problems: tuple[Problem, ...] = ()
 
 
@@ -57,7 +60,8 @@ def apply(conf: AllocConf) -> Applied:
         LEDGER.after_restart = LEDGER.after_restart.without(*conf) | late
         _write_environment(before.variable, wanted.without(*LEDGER.after_restart))
         known = {problem.message for problem in _of(before.asked_for, "warning")}
-        new = [p for p in _of(wanted, "warning") if p.option in conf or p.message not in known]
+        judged = wanted.without(*(name for name in LEDGER.after_restart if name not in conf))
+        new = [p for p in _of(judged, "warning") if p.option in conf or p.message not in known]
         return _applied(now, late, status(), [*new, *_of(conf, "repair")])
 
 
@@ -147,7 +151,7 @@ def _applied(now: AllocConf, late: AllocConf, after: Status, told: list[Problem]
     """Sort what was applied by what the allocator says of it now."""
     text = after.environment.get(after.variable, "")
     if not after.cuda_initialized:
-        return Applied(AllocConf(), now, late, after.variable, text, after.cuda_initialized, tuple(told))
+        return Applied(AllocConf(), now, late, after.variable, text, after.cuda_initialized, {}, tuple(told))
     found = {name: after.in_effect.get(name) for name in now}
     missed = [
         Problem("warning", name, (0, 0), f"{name} was set to {now[name]}, but the allocator says {value}")
@@ -156,4 +160,5 @@ def _applied(now: AllocConf, late: AllocConf, after: Status, told: list[Problem]
     ]
     in_effect = now.only(*(name for name, value in found.items() if value is not None))
     in_effect = in_effect.without(*(problem.option or "" for problem in missed))
-    return Applied(in_effect, AllocConf(), late, after.variable, text, after.cuda_initialized, (*told, *missed))
+    problems = (*told, *missed)
+    return Applied(in_effect, AllocConf(), late, after.variable, text, after.cuda_initialized, after.sources, problems)
