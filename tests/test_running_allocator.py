@@ -180,10 +180,16 @@ def read_while_recording() -> dict[str, Any]:
 
     os.environ[VARIABLE] = "max_split_size_mb:128,garbage_collection_threshold:0.7"
     torch.ones(1, device="cuda")
+    torch.cuda.memory._record_memory_history(max_entries=1000)
+    unread = in_effect("max_split_size_mb")["max_split_size_mb"]
+    torch.cuda.memory._record_memory_history(enabled=None)
     colab_alloc.status()
     torch.cuda.memory._record_memory_history(max_entries=1000)
     tensor = torch.ones(1 << 20, device="cuda")
-    saw: dict[str, Any] = {"status": in_effect("max_split_size_mb", "garbage_collection_threshold")}
+    saw: dict[str, Any] = {
+        "unread": unread,
+        "status": in_effect("max_split_size_mb", "garbage_collection_threshold"),
+    }
     try:
         colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=256))
     except colab_alloc.AllocConfError as error:
@@ -206,6 +212,7 @@ def test_a_running_recording_gets_no_entry_of_ours(virtual_gpu: VirtualGpu) -> N
     values = {name: said.split(" ")[0] for name, said in saw["status"].items()}
     assert values == {"max_split_size_mb": "128", "garbage_collection_threshold": "0.7"}
     assert "(allocator)" not in str(saw["status"])
+    assert saw["unread"] in {"128 (last text the allocator read)", "None (not shown while memory is recorded)"}
     assert saw["after"] == [(256 if "refusal" not in saw else 128) * MIB, pytest.approx(0.7)]
 
 
@@ -217,24 +224,30 @@ def other_back_end() -> dict[str, Any]:
 
     torch.ones(1, device="cuda")
     applied = colab_alloc.apply(colab_alloc.AllocConf(max_split_size_mb=128))
+    outcome = colab_alloc.status().outcome("max_split_size_mb")
+    back = colab_alloc.apply(colab_alloc.AllocConf(backend="native", max_split_size_mb=64))
     reset = colab_alloc.reset()
     return {
+        "said": str(applied).splitlines()[0],
+        "outcome": outcome,
+        "back": str(back.needs_restart),
         "running": torch.cuda.get_allocator_backend(),
         "in effect": in_effect("backend", "max_split_size_mb"),
-        "needs restart": str(applied.needs_restart),
         "reset": str(reset.needs_restart),
         "environment": os.environ.get(VARIABLE),
     }
 
 
-def test_under_cudas_own_allocator_the_options_of_the_native_one_need_a_restart(virtual_gpu: VirtualGpu) -> None:
+def test_under_cudas_own_allocator_the_options_of_the_native_one_are_ignored(virtual_gpu: VirtualGpu) -> None:
     assert virtual_gpu.run(other_back_end) == {
+        "said": "! backend:cudaMallocAsync ignores max_split_size_mb",
+        "outcome": "ignored",
+        "back": "backend:native,max_split_size_mb:64",
         "running": "cudaMallocAsync",
         "in effect": {
             "backend": "cudaMallocAsync (allocator)",
             "max_split_size_mb": "None (not used by this back end)",
         },
-        "needs restart": "max_split_size_mb:128",
         "reset": "backend:native",
         "environment": None,
     }

@@ -233,7 +233,7 @@ def _verdict(status: Status) -> list[Line]:
         "needs a restart": ("wait", "needs a kernel restart: too late in this process"),
         "ignored": ("bad", "not read by the back end cudaMallocAsync"),
         "not in effect": ("bad", f"not in effect: {status.variable} was changed after CUDA had started"),
-        "unknown": ("wait", "this PyTorch does not show whether it is in effect"),
+        "unknown": ("wait", "whether it is in effect is not shown"),
     }
     for outcome, (tone, sentence) in sentences.items():
         names = [name for name in status.asked_for if status.outcome(name) == outcome]

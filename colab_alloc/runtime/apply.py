@@ -53,7 +53,7 @@ def apply(conf: AllocConf) -> Applied:
         wrong_before = _of(before.asked_for, "error")
         wanted = before.asked_for.without(*(problem.option or "" for problem in wrong_before)) | conf
         _refuse(wanted)
-        late = conf.only(*_too_late(conf, before))
+        late = conf.only(*_too_late(conf, wanted, before))
         now = conf.without(*late)
         if now and before.cuda_initialized and before.in_effect["backend"] == "native":
             _change_running(now, before)
@@ -92,15 +92,13 @@ def _refuse(conf: AllocConf) -> None:
         raise AllocConfError(str(conf), errors)
 
 
-def _too_late(conf: AllocConf, before: Status) -> list[str]:
+def _too_late(conf: AllocConf, wanted: AllocConf, before: Status) -> list[str]:
     """Return the options of conf whose moment has passed in this process, unless they are as asked already."""
-    passed = set()
-    if "backend" in before.in_effect:
-        passed.add(Change.BEFORE_IMPORT)
-    if before.cuda_initialized:
-        passed.add(Change.BEFORE_CUDA)
-        if before.in_effect["backend"] != "native":
-            passed.add(Change.ANY_TIME)  # the settings are those of the native back end
+    running = before.in_effect.get("backend")
+    passed = {Change.BEFORE_IMPORT} if running else set()
+    if before.cuda_initialized and wanted.get("backend", "native") == "native":
+        # under another back end, every setting of the native one has to wait for it
+        passed |= {Change.BEFORE_CUDA} if running == "native" else set(Change)
     return [
         name
         for name, value in conf.items()

@@ -34,6 +34,7 @@ FROM_LAST_TEXT: Final = "last text the allocator read"
 FROM_LEDGER: Final = "set here before"
 FROM_DEFAULT: Final = "default"
 UNKNOWN: Final = "not exposed by this PyTorch"
+UNKNOWN_NOW: Final = "not shown while memory is recorded"
 
 _MIB: Final = 1 << 20
 _SIZE_T: Final = 1 << 64
@@ -79,7 +80,7 @@ class Reading:
 
     Args:
         values: option to value; None is "unknown".
-        sources: option to how its value is known, one of the FROM_... texts or UNKNOWN.
+        sources: option to how its value is known, one of the texts above.
         last_text: the configuration text the allocator read last, None where the version does not tell.
     """
 
@@ -113,7 +114,9 @@ def _one(option: Option, torch: Any, shown: dict[str, Any], text: str | None) ->
         return torch.cuda.get_per_process_memory_fraction(), FROM_ALLOCATOR
     if option.setting_key in shown:
         return _from_setting(option, shown[option.setting_key]), FROM_ALLOCATOR
-    return _remembered(option, torch.__version__, text)
+    value, source = _remembered(option, torch.__version__, text)
+    recording = not shown and option.setting_key is not None
+    return value, UNKNOWN_NOW if source == UNKNOWN and recording else source
 
 
 def _remembered(option: Option, torch: str, text: str | None) -> tuple[Value | None, str]:
