@@ -297,7 +297,7 @@ class _Legacy(_Parser):
                 raise _Refusal("Error parsing roundup_power2_divisions value")
             pairs.append(_pair(size, _stoi(self.tokens[i + 2]), _stoi, self.word))
             i += 3
-            if i < len(self.tokens) and self.tokens[i] != "]":
+            if i >= len(self.tokens) or self.tokens[i] != "]":
                 self.expect(",", i)
                 i += 1
         return self.over_earlier(tuple(pairs)), i
@@ -386,8 +386,8 @@ def _bad_thread_count(number: int, got: str) -> str | None:
 
 
 def _stoull(token: str) -> int:
-    """Read like C's strtoull: the digits at the beginning count, a minus sign wraps around."""
-    match = re.match(r"([+-]?)([0-9]+)", token)
+    """Read like C's strtoull: the digits after white space count, a minus sign wraps around."""
+    match = re.match(r"([+-]?)([0-9]+)", token.lstrip(_SPACE))
     if not match or int(match[2]) > _SIZE_MAX:
         raise _Refusal("stoull")
     return int(match[2]) if match[1] != "-" else -int(match[2]) % (_SIZE_MAX + 1)
@@ -395,7 +395,7 @@ def _stoull(token: str) -> int:
 
 def _stoi(token: str) -> int:
     """Read like C++'s stoi into a size_t: as _stoull, but of 32 bits."""
-    match = re.match(r"[+-]?[0-9]+", token)
+    match = re.match(r"[+-]?[0-9]+", token.lstrip(_SPACE))
     if not match or not -(2**31) <= int(match[0]) < 2**31:
         raise _Refusal("stoi")
     return int(match[0]) % (_SIZE_MAX + 1)
@@ -411,7 +411,7 @@ _SMALLEST_NORMAL: Final = 2.0**-1022
 
 def _stod(token: str) -> float:
     """Read like C's strtod: the number at the beginning counts; too large and too small ones are refused."""
-    match = _STOD.match(token)
+    match = _STOD.match(token.lstrip(_SPACE))
     if not match:
         raise _Refusal("stod")
     number = float.fromhex(match[0]) if match[1] else float(match[0])
