@@ -115,7 +115,7 @@ def test_a_keyword_of_the_wrong_kind_is_refused(value: object) -> None:
         ("max_split_size_mb:10", "2.14", "must be 20 or more in PyTorch 2.14, not 10", "max_split_size_mb:20"),
         ("max_split_size_mb:20", "2.9.1", "must be 21 or more in PyTorch 2.9, not 20", "max_split_size_mb:21"),
         ("garbage_collection_threshold:1.5", "2.14", "between 0 and 1, ends excluded", None),
-        ("roundup_bypass_threshold_mb:100", "2.14", "roundup_bypass_threshold_mb is gone since PyTorch 2.0", None),
+        ("roundup_bypass_threshold_mb:100", "2.14", "roundup_bypass_threshold_mb was last in PyTorch 2.0", None),
         (
             "throw_on_cudamalloc_oom:True",
             "2.11.0+cu128",

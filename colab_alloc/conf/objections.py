@@ -81,7 +81,7 @@ def _unknown(conf: Conf, where: Surroundings) -> Iterator[Objection]:
             yield Objection("error", name, f"{name} came with PyTorch {since}; {where.pytorch} refuses it")
         elif option.until is not None and where.torch > option.until:
             until = version.shown(option.until)
-            yield Objection("error", name, f"{name} is gone since PyTorch {until}; {where.pytorch} refuses it")
+            yield Objection("error", name, f"{name} was last in PyTorch {until}; {where.pytorch} refuses it")
 
 
 def _out_of_range(conf: Conf, where: Surroundings) -> Iterator[Objection]:
