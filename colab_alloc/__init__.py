@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import UNLIMITED
 from colab_alloc.conf.predict import Verdict, predict
 from colab_alloc.conf.problem import AllocConfError, Problem
 from colab_alloc.runtime.apply import Applied, apply, reset
+from colab_alloc.runtime.restart import Restart, RestartError, restart
 from colab_alloc.runtime.status import Status, status
 
 if TYPE_CHECKING:
@@ -22,13 +23,32 @@ __all__ = [
     "AllocConfError",
     "Applied",
     "Problem",
+    "Restart",
+    "RestartError",
     "Status",
     "Verdict",
     "apply",
+    "panel",
     "predict",
     "reset",
+    "restart",
     "status",
 ]
+
+
+def panel(lang: str = "en") -> Any:
+    """Return a form that builds and applies a configuration, to display in a notebook.
+
+    Args:
+        lang: "en" or "ar".
+
+    Raises:
+        ValueError: there are no words in that language.
+        RuntimeError: this is no notebook.
+    """
+    from colab_alloc.notebook import panel as form
+
+    return form.panel(lang)
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

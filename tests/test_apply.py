@@ -132,7 +132,7 @@ def test_the_back_end_is_free_until_torch_is_imported(monkeypatch: pytest.Monkey
     # PyTorch fails at CUDA start when the variable names another back end than the one it loaded
     assert os.environ[VARIABLE] == "max_split_size_mb:128"
     assert status().outcome("backend") == "needs a restart"
-    assert "restart the kernel" in str(applied)
+    assert "%alloc_conf --restart" in str(applied)
 
 
 def test_changing_ones_mind_about_the_back_end_needs_no_restart(monkeypatch: pytest.MonkeyPatch) -> None:

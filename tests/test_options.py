@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from colab_alloc.conf.options import OPTIONS, UNLIMITED, known_to
+from colab_alloc.language import LANGUAGES
 
 # What the parser of each release accepts (2.9, 2.11 and 2.14 were run; the others' binaries were searched).
 ACCEPTED = {
@@ -70,6 +73,8 @@ def test_defaults_that_torch_refuses_as_values_are_known_as_such() -> None:
 
 def test_every_option_says_what_it_does_and_how_that_is_known() -> None:
     for option in OPTIONS.values():
-        assert option.summary.endswith("."), option.name
+        for words in (option.summary, option.use):
+            assert all(words.in_(language).endswith(".") for language in LANGUAGES), option.name
+            assert re.search("[\u0600-\u06ff]", words.ar), option.name
         assert any(word in option.source for word in ("run:", "binaries:")), option.name
         assert option.default is UNLIMITED or option.default is not None

@@ -72,7 +72,7 @@ class AllocConf(Mapping[str, Value]):
         return conf
 
     def problems(
-        self, torch: str | None = None, platform: str | None = None, capacity: int | None = None
+        self, torch: str | None = None, platform: str | None = None, capacity: int | None = None, lang: str = "en"
     ) -> list[Problem]:
         """Return what is wrong with this configuration, errors first, with places in the text it was read from.
 
@@ -80,13 +80,20 @@ class AllocConf(Mapping[str, Value]):
             torch: a PyTorch version like "2.11"; the installed one when None, else the newest known.
             platform: as in sys.platform; this machine's when None.
             capacity: the memory of the GPU, bytes; nothing is said about it when None.
+            lang: the language of what is said of the settings, "en" or "ar"; repairs of the text are told in English.
         """
         places = {}
         for setting in grammar.parse(self._text).settings:
             places[values.option_of(setting.name.text).name] = setting.span
         found = objections.to(self, objections.Surroundings.of(torch, platform, capacity))
         placed = [
-            Problem(objection.severity, objection.option, places[objection.option], objection.message, objection.fix)
+            Problem(
+                severity=objection.severity,
+                option=objection.option,
+                span=places[objection.option],
+                message=objection.message.in_(lang),
+                fix=objection.fix,
+            )
             for objection in found
         ]
         rank = ("error", "warning", "repair")

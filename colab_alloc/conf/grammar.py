@@ -95,12 +95,17 @@ def written(value: Value) -> str:
     return str(value)
 
 
+def plain(text: str) -> str:
+    """Return the text with the grammar's own characters for those that look or act like them."""
+    return text.translate(_LOOK_ALIKES)
+
+
 class _Parser:
     """Recursive descent over the tokens of one text."""
 
     def __init__(self, text: str) -> None:
         self.text = text
-        self.plain = text.translate(_LOOK_ALIKES)
+        self.plain = plain(text)
         self.result = Parsed()
         self.position = 0
         assignment = _ASSIGNMENT.search(self.plain)
@@ -150,7 +155,7 @@ class _Parser:
         return tokens
 
     def parsed(self) -> Parsed:
-        for at, (character, meant) in enumerate(zip(self.text, self.text.translate(_LOOK_ALIKES), strict=True)):
+        for at, (character, meant) in enumerate(zip(self.text, plain(self.text), strict=True)):
             if meant not in {character, " "}:
                 self.repair(None, (at, at + 1), f"{character!r} was read as {meant!r}")
                 break

@@ -12,6 +12,7 @@ from typing import Final, Union
 
 from colab_alloc.conf.divisions import Divisions
 from colab_alloc.conf.version import Release
+from colab_alloc.language import Words
 
 
 class Unlimited(enum.Enum):
@@ -55,9 +56,9 @@ _WIDGETS: Final = {
 class Change(enum.Enum):
     """Until when an option can still be changed in a running process."""
 
-    ANY_TIME = "at any time"
-    BEFORE_CUDA = "before CUDA starts"
-    BEFORE_IMPORT = "before PyTorch is imported"
+    ANY_TIME = Words("at any time", "في أي وقت")
+    BEFORE_CUDA = Words("before CUDA starts", "قبل بدء CUDA")
+    BEFORE_IMPORT = Words("before PyTorch is imported", "قبل استيراد PyTorch")
 
 
 @dataclass(frozen=True)
@@ -81,12 +82,18 @@ class Range:
             return (self.low is None or number >= self.low) and (self.high is None or number <= self.high)
         return (self.low is None or number > self.low) and (self.high is None or number < self.high)
 
-    def __str__(self) -> str:
+    @property
+    def words(self) -> Words:
+        """The range, said."""
         if self.low is not None and self.high is not None:
-            return f"between {self.low:g} and {self.high:g}" + ("" if self.inclusive else ", ends excluded")
+            excluded = Words("", "") if self.inclusive else Words(", ends excluded", "، دون الطرفين")
+            between = Words(f"between {self.low:g} and {self.high:g}", f"بين {self.low:g} و{self.high:g}")
+            return Words(between.en + excluded.en, between.ar + excluded.ar)
+        if self.low is not None and self.inclusive:
+            return Words(f"{self.low:g} or more", f"{self.low:g} أو أكثر")
         if self.low is not None:
-            return f"{self.low:g} or more" if self.inclusive else f"more than {self.low:g}"
-        return "any number"
+            return Words(f"more than {self.low:g}", f"أكثر من {self.low:g}")
+        return Words("any number", "أي عدد")
 
 
 @dataclass(frozen=True)
@@ -98,7 +105,7 @@ class Option:
         kind: what its value is; sizes are in MiB.
         default: what PyTorch uses when the option is absent.
         summary: what it does, in one sentence for a person choosing it.
-        use: when it helps, in another. (Translations of both belong beside this table, by option name.)
+        use: when it helps, in another.
         source: where the facts of this row come from.
         since, until: the first and the last release that know it; `until` None is "the newest known still does".
         change: until when it can be changed in a running process.
@@ -107,6 +114,7 @@ class Option:
         setting_key: its key in the allocator_settings of a memory snapshot; None where PyTorch does not show it.
         shared: whether it is one of the options that all accelerators share, from 2.10 on; those have a parser of
             their own.
+        needs: the option without which, at its default, this one does nothing.
         aliases: other names PyTorch takes for it.
         examples: values worth trying first, for completion and for forms.
         common: whether most people who set anything set this one; it is then always shown.
@@ -115,8 +123,8 @@ class Option:
     name: str
     kind: Kind
     default: Value
-    summary: str
-    use: str
+    summary: Words
+    use: Words
     source: str
     since: Release
     until: Release | None = None
@@ -125,6 +133,7 @@ class Option:
     reset_since: Release | None = None
     setting_key: str | None = None
     shared: bool = False
+    needs: str | None = None
     aliases: tuple[str, ...] = ()
     examples: tuple[Value, ...] = ()
     common: bool = False
@@ -167,8 +176,14 @@ _TABLE: Final = (
         name="backend",
         kind=Kind.BACKEND,
         default="native",
-        summary="Which allocator serves the GPU: PyTorch's own caching allocator, or CUDA's asynchronous one.",
-        use="cudaMallocAsync shares memory with other libraries more readily, but has no options and shows no blocks.",
+        summary=Words(
+            "Which allocator serves the GPU: PyTorch's own caching allocator, or CUDA's asynchronous one.",
+            "أيّ مخصِّص يخدم وحدة معالجة الرسوم: مخصِّص PyTorch ذو الذاكرة المخبّأة، أم مخصِّص CUDA غير المتزامن.",
+        ),
+        use=Words(
+            "cudaMallocAsync shares memory with other libraries more readily, but has no options and shows no blocks.",
+            "يتقاسم cudaMallocAsync الذاكرة مع المكتبات الأخرى بسهولة أكبر، لكنه بلا خيارات ولا يُظهر الكتل.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.13.1, from 2.0.1 on",
         since=(2, 0),
         change=Change.BEFORE_IMPORT,
@@ -179,8 +194,14 @@ _TABLE: Final = (
         name="max_split_size_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
-        summary="Cached blocks of this size or more are not cut up for smaller requests, so they can be reused whole.",
-        use="Try it when much memory is reserved but unallocated because large blocks have been cut up.",
+        summary=Words(
+            "Cached blocks of this size or more are not cut up for smaller requests, so they can be reused whole.",
+            "الكتل المخبّأة التي تبلغ هذا الحجم أو تزيد لا تُقطَّع لطلبات أصغر، فيُعاد استعمالها كاملة.",
+        ),
+        use=Words(
+            "Try it when much memory is reserved but unallocated because large blocks have been cut up.",
+            "جرّبه إذا كان قدر كبير من الذاكرة محجوزًا غير مستعمل لأن الكتل الكبيرة قُطِّعت.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.9.1, from 1.10.2 on",
         since=(1, 10),
         ranges=_ABOVE_LARGE_SEGMENT,
@@ -194,8 +215,14 @@ _TABLE: Final = (
         name="roundup_power2_divisions",
         kind=Kind.DIVISIONS,
         default=0,
-        summary="Rounds requests up to fractions of a power of two, so that slightly different sizes share blocks.",
-        use="Try it when sizes vary a little from step to step; it costs the bytes it rounds up.",
+        summary=Words(
+            "Rounds requests up to fractions of a power of two, so that slightly different sizes share blocks.",
+            "يقرّب الطلبات إلى أعلى، إلى أجزاء من قوى العدد اثنين، فتتقاسم الأحجام المتقاربة الكتل نفسها.",
+        ),
+        use=Words(
+            "Try it when sizes vary a little from step to step; it costs the bytes it rounds up.",
+            "جرّبه إذا كانت الأحجام تتغيّر قليلًا من خطوة إلى أخرى؛ وثمنه هو البايتات التي يضيفها التقريب.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.11.0, from 1.12.1 on; 1.13 read: one number only",
         since=(1, 12),
         reset_since=(1, 12),
@@ -208,8 +235,14 @@ _TABLE: Final = (
         name="roundup_bypass_threshold_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
-        summary="Requests of this size or more were not rounded by roundup_power2_divisions.",
-        use="It existed to keep very large requests from wasting memory on rounding.",
+        summary=Words(
+            "Requests of this size or more were not rounded by roundup_power2_divisions.",
+            "الطلبات التي تبلغ هذا الحجم أو تزيد لم يكن roundup_power2_divisions يقرّبها.",
+        ),
+        use=Words(
+            "It existed to keep very large requests from wasting memory on rounding.",
+            "وُجد كي لا تُهدَر الذاكرة بتقريب الطلبات الكبيرة جدًا.",
+        ),
         source="binaries: not yet in 1.12.1, in 1.13.1 and 2.0.1, no longer in 2.1.0; run: refused by 2.9.1, 2.14.1",
         since=(1, 13),
         until=(2, 0),
@@ -220,8 +253,14 @@ _TABLE: Final = (
         name="garbage_collection_threshold",
         kind=Kind.FRACTION,
         default=0.0,
-        summary="Above this share of the memory limit, unused cached blocks are given back, oldest first.",
-        use="It needs a memory limit to measure against, and avoids releasing everything at once.",
+        summary=Words(
+            "Above this share of the memory limit, unused cached blocks are given back, oldest first.",
+            "إذا زاد الاستعمال على هذه النسبة من حدّ الذاكرة أُعيدت الكتل المخبّأة غير المستعملة، الأقدم فالأحدث.",
+        ),
+        use=Words(
+            "It needs a memory limit to measure against, and avoids releasing everything at once.",
+            "يحتاج إلى حدّ للذاكرة يقيس عليه، ويغني عن إفراغ المخبأ كله دفعة واحدة.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 1.11.0, from 1.12.1 on",
         since=(1, 12),
         ranges=(Range(low=0, high=1, inclusive=False),),
@@ -235,8 +274,14 @@ _TABLE: Final = (
         name="expandable_segments",
         kind=Kind.FLAG,
         default=False,
-        summary="Segments grow instead of being added to, so that free memory does not lie in pieces of fixed size.",
-        use="Try it first when memory is fragmented; not on Windows, nor with libraries that share or pause memory.",
+        summary=Words(
+            "Segments grow instead of being added to, so that free memory does not lie in pieces of fixed size.",
+            "تكبر المقاطع بدل أن يُضاف غيرها، فلا تتبعثر الذاكرة الحرة قطعًا ثابتة الحجم.",
+        ),
+        use=Words(
+            "Try it first when memory is fragmented; not on Windows, nor with libraries that share or pause memory.",
+            "ابدأ به إذا تجزّأت الذاكرة؛ لا على Windows، ولا مع مكتبات تتشارك الذاكرة أو توقفها مؤقتًا.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.0.1, from 2.1.0 on",
         since=(2, 1),
         setting_key="expandable_segments",
@@ -248,11 +293,18 @@ _TABLE: Final = (
         name="max_non_split_rounding_mb",
         kind=Kind.MIB,
         default=20,
-        summary="How much larger than the request a block above max_split_size_mb may be and still be reused whole.",
-        use="Raise it if requests above max_split_size_mb fail although slightly larger blocks are free.",
+        summary=Words(
+            "How much larger than the request a block above max_split_size_mb may be and still be reused whole.",
+            "كم يجوز أن تزيد كتلة أكبر من max_split_size_mb على الطلب ويُعاد استعمالها كاملة.",
+        ),
+        use=Words(
+            "Raise it if requests above max_split_size_mb fail although slightly larger blocks are free.",
+            "ارفعه إذا فشلت طلبات أكبر من max_split_size_mb مع وجود كتل حرة أكبر منها بقليل.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.5.1, from 2.6.0 on",
         since=(2, 6),
         ranges=_ABOVE_LARGE_SEGMENT,
+        needs="max_split_size_mb",
         reset_since=(2, 10),
         shared=True,
         examples=(64, 128, 256),
@@ -261,8 +313,14 @@ _TABLE: Final = (
         name="large_segment_size_mb",
         kind=Kind.MIB,
         default=20,
-        summary="The size of the segments that serve requests of 1 to 10 MiB.",
-        use="A larger one means fewer calls to the driver, and more memory held for medium-sized tensors.",
+        summary=Words(
+            "The size of the segments that serve requests of 1 to 10 MiB.",
+            "حجم المقاطع التي تخدم الطلبات بين 1 و10 ميبي بايت.",
+        ),
+        use=Words(
+            "A larger one means fewer calls to the driver, and more memory held for medium-sized tensors.",
+            "المقطع الأكبر يعني نداءات أقل إلى برنامج التشغيل، وذاكرة محجوزة أكثر للموترات المتوسطة.",
+        ),
         source="run: 2.11.0, 2.14.1; binaries: not yet in 2.10.0",
         since=(2, 11),
         ranges=(Range(low=11),),
@@ -273,8 +331,14 @@ _TABLE: Final = (
         name="per_process_memory_fraction",
         kind=Kind.FRACTION,
         default=1.0,
-        summary="The share of the GPU's memory this process may take.",
-        use="Use it to leave room for other processes, or to try how a model fares on a smaller GPU.",
+        summary=Words(
+            "The share of the GPU's memory this process may take.",
+            "النسبة التي يجوز لهذه العملية أخذها من ذاكرة وحدة معالجة الرسوم.",
+        ),
+        use=Words(
+            "Use it to leave room for other processes, or to try how a model fares on a smaller GPU.",
+            "استعمله لتترك متسعًا لعمليات أخرى، أو لتجرّب نموذجًا على وحدة أصغر.",
+        ),
         source="run: 2.11.0, 2.14.1, refused by 2.9.1; binaries: from 2.10.0 on",
         since=(2, 10),
         ranges=(Range(low=0, high=1),),
@@ -284,8 +348,14 @@ _TABLE: Final = (
         name="throw_on_cudamalloc_oom",
         kind=Kind.FLAG,
         default=False,
-        summary="Refuses a request that would pass per_process_memory_fraction at once, without freeing cached blocks.",
-        use="It makes out-of-memory errors quick and clear, also where freeing the cache would have helped.",
+        summary=Words(
+            "Refuses a request that would pass per_process_memory_fraction at once, without freeing cached blocks.",
+            "يرفض فورًا الطلب الذي يتجاوز per_process_memory_fraction، من غير أن يحرّر الكتل المخبّأة.",
+        ),
+        use=Words(
+            "It makes out-of-memory errors quick and clear, also where freeing the cache would have helped.",
+            "يجعل أخطاء نفاد الذاكرة سريعة واضحة، حتى حيث كان تحرير المخبأ ينفع.",
+        ),
         source="run: 2.14.1, refused by 2.11.0; binaries: from 2.12.0 on",
         since=(2, 12),
         examples=(True, False),
@@ -294,8 +364,14 @@ _TABLE: Final = (
         name="release_lock_on_cudamalloc",
         kind=Kind.FLAG,
         default=False,
-        summary="Lets other threads use the allocator while one waits for the driver.",
-        use="It helps programs that allocate from several threads; the bytes stay the same.",
+        summary=Words(
+            "Lets other threads use the allocator while one waits for the driver.",
+            "يتيح لخيوط أخرى استعمال المخصِّص بينما ينتظر أحدها برنامج التشغيل.",
+        ),
+        use=Words(
+            "It helps programs that allocate from several threads; the bytes stay the same.",
+            "ينفع البرامج التي تخصِّص من عدة خيوط؛ أما البايتات فتبقى كما هي.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="release_lock_on_cudamalloc",
@@ -306,8 +382,14 @@ _TABLE: Final = (
         name="graph_capture_record_stream_reuse",
         kind=Kind.FLAG,
         default=False,
-        summary="Lets memory that was used on several streams be reused inside a CUDA graph capture.",
-        use="It saves memory in graphs that use several streams; without captures it does nothing.",
+        summary=Words(
+            "Lets memory that was used on several streams be reused inside a CUDA graph capture.",
+            "يتيح داخل التقاط CUDA graph إعادة استعمال ذاكرة استُعملت على عدة مجارٍ.",
+        ),
+        use=Words(
+            "It saves memory in graphs that use several streams; without captures it does nothing.",
+            "يوفّر الذاكرة في الرسوم ذات المجاري المتعددة؛ ولا أثر له بغير التقاط.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.8.0",
         since=(2, 9),
         setting_key="graph_capture_record_stream_reuse",
@@ -317,8 +399,14 @@ _TABLE: Final = (
         name="pinned_use_cuda_host_register",
         kind=Kind.FLAG,
         default=False,
-        summary="Pins host memory with cudaHostRegister instead of cudaHostAlloc.",
-        use="It can be faster where much host memory is pinned at once.",
+        summary=Words(
+            "Pins host memory with cudaHostRegister instead of cudaHostAlloc.",
+            "يثبّت ذاكرة المضيف بالدالة cudaHostRegister بدل cudaHostAlloc.",
+        ),
+        use=Words(
+            "It can be faster where much host memory is pinned at once.",
+            "قد يكون أسرع حيث تُثبَّت ذاكرة كثيرة دفعة واحدة.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         setting_key="pinned_use_cuda_host_register",
@@ -329,11 +417,18 @@ _TABLE: Final = (
         name="pinned_num_register_threads",
         kind=Kind.COUNT,
         default=1,
-        summary="How many threads pin host memory; a power of two.",
-        use="It only matters together with pinned_use_cuda_host_register.",
+        summary=Words(
+            "How many threads pin host memory; a power of two.",
+            "عدد الخيوط التي تثبّت ذاكرة المضيف؛ وهو قوة للعدد اثنين.",
+        ),
+        use=Words(
+            "It only matters together with pinned_use_cuda_host_register.",
+            "لا أثر له إلا مع pinned_use_cuda_host_register.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.1.2, from 2.2.0 on",
         since=(2, 2),
         ranges=(Range(low=1, high=128),),
+        needs="pinned_use_cuda_host_register",
         setting_key="pinned_num_register_threads",
         examples=(1, 8, 16),
     ),
@@ -341,8 +436,14 @@ _TABLE: Final = (
         name="pinned_use_background_threads",
         kind=Kind.FLAG,
         default=False,
-        summary="Frees pinned host memory on background threads.",
-        use="It keeps the thread that loads data from waiting for events.",
+        summary=Words(
+            "Frees pinned host memory on background threads.",
+            "يحرّر ذاكرة المضيف المثبّتة في خيوط خلفية.",
+        ),
+        use=Words(
+            "It keeps the thread that loads data from waiting for events.",
+            "يعفي الخيط الذي يحمّل البيانات من انتظار الأحداث.",
+        ),
         source="run: 2.9.1, 2.11.0, 2.14.1; binaries: not yet in 2.5.1, from 2.6.0 on",
         since=(2, 6),
         change=Change.BEFORE_CUDA,
@@ -353,8 +454,14 @@ _TABLE: Final = (
         name="pinned_reserve_segment_size_mb",
         kind=Kind.MIB,
         default=0,
-        summary="Host memory pinned once, at the start, to serve small pinned requests from.",
-        use="It makes the first pinned allocations quick, at the price of that much host memory.",
+        summary=Words(
+            "Host memory pinned once, at the start, to serve small pinned requests from.",
+            "ذاكرة مضيف تُثبَّت مرة واحدة في البداية لتُخدَم منها الطلبات المثبّتة الصغيرة.",
+        ),
+        use=Words(
+            "It makes the first pinned allocations quick, at the price of that much host memory.",
+            "يجعل التثبيتات الأولى سريعة، وثمنه ذلك القدر من ذاكرة المضيف.",
+        ),
         source="run: 2.11.0, 2.14.1, refused by 2.9.1; binaries: from 2.10.0 on",
         since=(2, 10),
         change=Change.BEFORE_CUDA,
@@ -365,8 +472,14 @@ _TABLE: Final = (
         name="pinned_free_catch_all",
         kind=Kind.FLAG,
         default=False,
-        summary="Swallows errors when pinned host memory is freed late.",
-        use="It is for processes that end while pinned memory is still in use.",
+        summary=Words(
+            "Swallows errors when pinned host memory is freed late.",
+            "يبتلع الأخطاء حين تُحرَّر الذاكرة المثبّتة متأخرة.",
+        ),
+        use=Words(
+            "It is for processes that end while pinned memory is still in use.",
+            "هو لعمليات تنتهي وذاكرتها المثبّتة ما زالت مستعملة.",
+        ),
         source="run: 2.14.1, refused by 2.11.0; binaries: from 2.12.0 on",
         since=(2, 12),
         examples=(True, False),
@@ -375,8 +488,14 @@ _TABLE: Final = (
         name="pinned_max_round_threshold_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
-        summary="Pinned requests above this size are not rounded up.",
-        use="It saves host memory when large batches are pinned.",
+        summary=Words(
+            "Pinned requests above this size are not rounded up.",
+            "الطلبات المثبّتة الأكبر من هذا الحجم لا تُقرَّب إلى أعلى.",
+        ),
+        use=Words(
+            "It saves host memory when large batches are pinned.",
+            "يوفّر ذاكرة المضيف حين تُثبَّت دفعات كبيرة.",
+        ),
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_round_threshold",
@@ -387,8 +506,14 @@ _TABLE: Final = (
         name="pinned_max_cached_size_mb",
         kind=Kind.MIB,
         default=UNLIMITED,
-        summary="Pinned blocks above this size are given back instead of cached.",
-        use="It keeps a few large batches from holding host memory for good.",
+        summary=Words(
+            "Pinned blocks above this size are given back instead of cached.",
+            "الكتل المثبّتة الأكبر من هذا الحجم تُعاد بدل أن تُخبّأ.",
+        ),
+        use=Words(
+            "It keeps a few large batches from holding host memory for good.",
+            "يمنع دفعات كبيرة قليلة من الاحتفاظ بذاكرة المضيف إلى الأبد.",
+        ),
         source="run: 2.14.1; binaries: not yet in 2.12.0, from 2.13.0 on",
         since=(2, 13),
         setting_key="max_cached_size",

@@ -79,6 +79,15 @@ def read(setting: grammar.Setting) -> Read:
     return Read(option.name, value, tuple(repairs))
 
 
+def typed(option: Option, text: str) -> Value:
+    """Understand a value that was typed by itself.
+
+    Raises:
+        Unreadable: it is no value of the option.
+    """
+    return checked(option.name, _word(option, grammar.plain(text).strip()))
+
+
 def checked(name: str, value: Any) -> Value:
     """Return a value in the one form it has, if it is of the option's kind.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from dataclasses import replace
 from typing import Any, Final, NoReturn
 
@@ -14,9 +15,10 @@ from IPython.display import display
 from colab_alloc.conf import version
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.problem import AllocConfError
+from colab_alloc.language import LANGUAGES
 from colab_alloc.notebook import completion, history, report
 from colab_alloc.runtime import apply as changing
-from colab_alloc.runtime import torch_state, troubles
+from colab_alloc.runtime import carry, restart, torch_state, troubles
 from colab_alloc.runtime.status import Status, status
 
 
@@ -39,6 +41,17 @@ class _Help(argparse.Action):
         raise _HelpShown
 
 
+_FLAGS: Final = {
+    "--reset": "every option back to PyTorch's default",
+    "--options": "the options of this PyTorch, and what they are for",
+    "--panel": "a form with sliders, which builds and applies the settings",
+    "--restart": "restart the kernel with everything asked for, and these settings; all variables are lost",
+    "--keep": "start every new kernel with everything asked for, and these settings",
+    "--forget": "undo --keep",
+}
+_TAKE_SETTINGS: Final = {None, "restart", "keep"}
+
+
 def alloc_conf_parser() -> argparse.ArgumentParser:
     """Return the parser of `%alloc_conf`, which is also its documentation."""
     parser = _Parser(
@@ -52,12 +65,17 @@ def alloc_conf_parser() -> argparse.ArgumentParser:
             "  %alloc_conf max_split_size_mb:128               set one option, keep the others\n"
             "  %alloc_conf max_split_size_mb:unlimited         back to the default\n"
             "  %alloc_conf --reset                             every option back to its default\n"
-            "  %alloc_conf --options                           what there is, and what it is for"
+            "  %alloc_conf --options                           what there is, and what it is for\n"
+            "  %alloc_conf --panel                             the same with sliders\n"
+            "  %alloc_conf --restart backend:cudaMallocAsync   restart the kernel with this as well\n"
+            "  %alloc_conf --keep                              start every new kernel like this one"
         ),
     )
     parser.add_argument("settings", nargs="*", help="name:value, several with commas between them")
-    parser.add_argument("--reset", action="store_true", help="every option back to PyTorch's default")
-    parser.add_argument("--options", action="store_true", help="the options of this PyTorch, and what they are for")
+    does = parser.add_mutually_exclusive_group()
+    for flag, about in _FLAGS.items():
+        does.add_argument(flag, action="store_true", help=about)
+    parser.add_argument("--lang", choices=LANGUAGES, default="en", help="the language of the panel")
     parser.add_argument("-h", "--help", nargs=0, action=_Help, help="show this help")
     return parser
 
@@ -65,6 +83,15 @@ def alloc_conf_parser() -> argparse.ArgumentParser:
 @magics_class
 class AllocMagics(Magics):
     """PyTorch's GPU memory settings: checked, applied, and read back from the allocator."""
+
+    def __init__(self, shell: InteractiveShell) -> None:
+        super().__init__(shell)
+        self.untold: list[str] = []
+
+    def tell(self, *_event: Any) -> None:
+        """Print, in a cell's output, what has not been said yet."""
+        while self.untold:
+            print(self.untold.pop(0))  # noqa: T201 - said where the person looks
 
     @no_var_expand
     @line_magic
@@ -74,24 +101,43 @@ class AllocMagics(Magics):
             arguments = alloc_conf_parser().parse_args(line.split())
         except _HelpShown:
             return
-        asked = [name for name in ("settings", "reset", "options") if getattr(arguments, name)]
-        if len(asked) > 1:
-            raise UsageError("%alloc_conf: give settings, --reset or --options, one of them")
-        if arguments.reset:
+        asked = next((flag[2:] for flag in _FLAGS if getattr(arguments, flag[2:])), None)
+        if arguments.settings and asked not in _TAKE_SETTINGS:
+            raise UsageError(f"%alloc_conf: --{asked} takes no settings")
+        try:
+            self._do(asked, " ".join(arguments.settings), arguments.lang)
+        except (AllocConfError, restart.RestartError) as error:
+            raise UsageError(f"%alloc_conf {line.strip()}: nothing was changed: {error}") from None
+
+    def _do(self, asked: str | None, settings: str, lang: str) -> None:
+        conf = AllocConf.parse(settings)
+        if asked == "reset":
             display(changing.reset())
-        elif arguments.options:
+        elif asked == "options":
             display(report.Reference(status().torch_release))
-        elif arguments.settings:
-            display(self._apply(line.strip()))
+        elif asked == "panel":
+            from colab_alloc.notebook import offer, panel
+
+            offer.show(panel.panel(lang), "This front end shows no widgets: %alloc_conf -h says how to do without them")
+        elif asked == "restart":
+            display(restart.restart(conf))
+        elif asked == "keep":
+            display(restart.keep(conf))
+        elif asked == "forget":
+            display(restart.forget())
+        elif settings:
+            self._apply(conf, lang)
         else:
             display(self._status())
 
     @staticmethod
-    def _apply(settings: str) -> changing.Applied:
-        try:
-            return changing.apply(AllocConf.parse(settings))
-        except AllocConfError as error:
-            raise UsageError(f"%alloc_conf {settings}: nothing was changed: {error}") from None
+    def _apply(conf: AllocConf, lang: str) -> None:
+        applied = changing.apply(conf)
+        display(applied)
+        if applied.needs_restart:
+            from colab_alloc.notebook import offer
+
+            offer.offer_restart(lang)
 
     def _status(self) -> Status:
         """Return the status, with what this notebook's own cells did in vain."""
@@ -107,23 +153,38 @@ _COMMAND: Final = "%alloc_conf"
 
 
 def register(shell: InteractiveShell) -> None:
-    """Add the magics to a shell that does not have them yet, and tell of a variable that PyTorch will not take."""
+    """Add the magics to a shell that does not have them yet, apply what was carried, and tell what is amiss."""
     if _registered(shell):
         return
-    shell.register_magics(AllocMagics)
+    magics = AllocMagics(shell)
+    shell.register_magics(magics)
     shell.set_hook("complete_command", _complete, str_key=_COMMAND)
+    shell.events.register("pre_run_cell", magics.tell)
+    magics.untold += carry.resume(restart.place())
     torch = version.installed()
-    for warning in troubles.refused(torch, torch_state.variable(torch)):
-        print(f"! {warning}")  # noqa: T201 - said before the kernel is lost
+    magics.untold += [f"! {warning}" for warning in troubles.refused(torch, torch_state.variable(torch))]
+    if _is_seen(shell):
+        magics.tell()
 
 
 def unregister(shell: InteractiveShell) -> None:
     """Take the magics out of a shell, and all that registering them left there."""
     for magics in _registered(shell):
         shell.configurables.remove(magics)
+        shell.events.unregister("pre_run_cell", magics.tell)
     shell.magics_manager.registry.pop(AllocMagics.__name__, None)
     shell.magics_manager.magics["line"].pop("alloc_conf", None)
     shell.strdispatchers["complete_command"].strs.pop(_COMMAND, None)
+    if "colab_alloc.notebook.panel" in sys.modules:
+        sys.modules["colab_alloc.notebook.panel"].close_all()
+
+
+def _is_seen(shell: Any) -> bool:
+    """Say whether somebody sees what is printed now. A kernel's start-up files, before any request, print to nobody."""
+    try:
+        return not hasattr(shell, "kernel") or bool(shell.get_parent())
+    except LookupError:  # ipykernel 7 without a request
+        return False
 
 
 def _registered(shell: InteractiveShell) -> list[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import singledispatch
 from html import escape
@@ -13,10 +13,13 @@ from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Kind, Option, Value, known_to
 from colab_alloc.conf.predict import Verdict
 from colab_alloc.conf.values import same
+from colab_alloc.language import Words
+from colab_alloc.notebook import words
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.apply import Applied
-from colab_alloc.runtime.status import Status
+from colab_alloc.runtime.restart import COLAB, Kept, Restart
+from colab_alloc.runtime.status import Status, status
 
 _MARKS: Final = {"good": "✓", "wait": "→", "bad": "!"}
 _TABLE: Final = "border-collapse:collapse;margin:.4em 0;font:inherit;color:inherit"
@@ -69,9 +72,14 @@ def html(result: Any) -> str:
         _quiet(report.heading),
         _html_table(report),
         _quiet(report.footnote),
-        *(f"<div><b>{_MARKS[line.tone]}</b> {escape(line.words)}</div>" for line in report.lines),
+        *map(html_line, report.lines),
     ]
     return f'<div class="colab-alloc" style="line-height:1.6">{"".join(parts)}</div>'
+
+
+def html_line(line: Line) -> str:
+    """Return one sentence as HTML, its mark before it."""
+    return f"<div><b>{_MARKS[line.tone]}</b> {escape(line.words)}</div>"
 
 
 def _quiet(words: str) -> str:
@@ -100,7 +108,7 @@ def _(status: Status) -> Report:
     rest = len(known) - len(rows)
     return Report(
         heading=_heading(status),
-        lines=[*_verdict(status), *(Line("bad", warning) for warning in status.warnings)],
+        lines=[*verdict(status), *(Line("bad", warning) for warning in status.warnings)],
         columns=("option", "asked for", "in effect", "default"),
         rows=rows,
         footnote=f"{rest} more options of this PyTorch are not asked for",
@@ -111,12 +119,12 @@ def _(status: Status) -> Report:
 def _(applied: Applied) -> Report:
     lines = []
     for sentence, names in _by_source(applied.in_effect, applied.sources):
-        lines.append(Line("good", f"{_names(applied.in_effect.only(*names))}: in effect now, {sentence}"))
+        lines.append(Line("good", f"{named(applied.in_effect.only(*names))}: in effect now, {sentence.en}"))
     if applied.at_cuda_start:
-        lines.append(Line("wait", f"{_names(applied.at_cuda_start)}: from CUDA's start on; {_assignment(applied)}"))
+        lines.append(Line("wait", f"{named(applied.at_cuda_start)}: from CUDA's start on; {_assignment(applied)}"))
     if applied.needs_restart:
-        why = "too late in this process; restart the kernel and set it first, before PyTorch is imported"
-        lines.append(Line("wait", f"{_names(applied.needs_restart)}: {why}"))
+        why = "too late in this process; %alloc_conf --restart restarts the kernel with it"
+        lines.append(Line("wait", f"{named(applied.needs_restart)}: {why}"))
     lines += [Line("bad", problem.message) for problem in applied.problems if problem.severity == "warning"]
     lines += [
         Line("wait", f"repaired: {problem.message}") for problem in applied.problems if problem.severity == "repair"
@@ -147,8 +155,8 @@ def _(reference: Reference) -> Report:
             option.name,
             shown(option.name, option.default),
             _values(option, reference.torch),
-            option.change.value,
-            f"{option.summary} {option.use}",
+            option.change.value.en,
+            f"{option.summary.en} {option.use.en}",
         )
         for option in known_to(reference.torch)
     ]
@@ -159,7 +167,7 @@ def _(reference: Reference) -> Report:
 def _values(option: Option, torch: version.Release) -> str:
     if option.kind is Kind.BACKEND:
         return " or ".join(map(str, option.examples))
-    allowed = str(option.range_in(torch)) if option.ranges else ""
+    allowed = option.range_in(torch).words.en if option.ranges else ""
     return allowed if option.kind is Kind.FRACTION and allowed else f"{option.kind.value}{allowed and ', '}{allowed}"
 
 
@@ -170,6 +178,44 @@ def _(verdict: Verdict) -> Report:
         return Report("", [Line("bad", f"{what}: {verdict.outcome}: {verdict.message.strip()}")])
     read = ", ".join(f"{name} {shown(name, value)}" for name, value in verdict.settings.items())
     return Report("", [Line("good", f"{what}: accepted; it reads {read or 'nothing'}")])
+
+
+@report_of.register
+def _(restart: Restart) -> Report:
+    return Report("", restart_lines(restart))
+
+
+@report_of.register
+def _(kept: Kept) -> Report:
+    return Report("", kept_lines(kept))
+
+
+def kept_lines(kept: Kept, lang: str = "en") -> list[Line]:
+    """Say what every new kernel starts with."""
+    if kept.conf is None:
+        return [Line("good", words.FORGOTTEN.in_(lang))]
+    settings = named(kept.conf) or words.DEFAULTS.in_(lang)
+    lines = [Line("good", words.KEPT.in_(lang).format(settings=settings))]
+    return [*lines, Line("wait", words.KEPT_ON_COLAB.in_(lang))] if kept.front_end is COLAB else lines
+
+
+def restart_lines(restart: Restart, lang: str = "en") -> list[Line]:
+    """Say what a restart that was prepared will do, and what is left to the person."""
+    where, settings = restart.front_end, named(restart.conf) or words.DEFAULTS.in_(lang)
+    by_hand = where.by_hand.in_(lang)
+    if not restart.carried:
+        variable = status().variable
+        assignment = f"{variable}='{restart.conf.for_torch()}'"
+        said = words.CANNOT_RESTART.in_(lang)
+        return [Line("bad", said.format(front_end=where.name, by_hand=by_hand, assignment=assignment))]
+    if where.restarts:
+        lines = [
+            Line("wait", words.RESTARTING.in_(lang).format(settings=settings)),
+            Line("wait", where.notice.in_(lang)),
+        ]
+    else:
+        lines = [Line("wait", words.RESTART_BY_HAND.in_(lang).format(settings=settings, by_hand=by_hand))]
+    return lines if restart.before_first_cell else [*lines, Line("bad", words.LOAD_FIRST.in_(lang))]
 
 
 def _assignment(applied: Applied) -> str:
@@ -186,14 +232,20 @@ def shown(name: str, value: Value) -> str:
     return f"{value} MiB" if option.kind is Kind.MIB and isinstance(value, int) else grammar.written(value)
 
 
-def _names(conf: AllocConf) -> str:
+def named(conf: AllocConf) -> str:
+    """Return settings as people read them."""
     return ", ".join(f"{name} {shown(name, value)}" for name, value in conf.items())
 
 
 def _heading(status: Status) -> str:
-    torch = f"PyTorch {status.torch_version}" if status.torch_version else "PyTorch is not installed"
-    started = "CUDA has started" if status.cuda_initialized else "CUDA has not started"
-    return f"{torch} · {started} · {status.variable} {_environment(status)}"
+    return f"{state(status)} · {status.variable} {_environment(status)}"
+
+
+def state(status: Status, lang: str = "en") -> str:
+    """Say which PyTorch there is, and whether CUDA has started."""
+    torch = f"PyTorch {status.torch_version}" if status.torch_version else words.NO_PYTORCH.in_(lang)
+    started = words.CUDA_HAS_STARTED if status.cuda_initialized else words.CUDA_HAS_NOT_STARTED
+    return f"{torch} · {started.in_(lang)}"
 
 
 def _environment(status: Status) -> str:
@@ -217,44 +269,32 @@ def _differs(status: Status, name: str) -> bool:
     return value is not None and not same(name, value, OPTIONS[name].default, status.torch_release)
 
 
-def _verdict(status: Status) -> list[Line]:
+def verdict(status: Status, lang: str = "en") -> list[Line]:
     """Say of each thing asked for whether it is true now, later, or not at all."""
     if not status.asked_for:
-        return [Line("good", "Nothing is asked for: PyTorch uses its defaults")]
-    good = status.asked_for.only(*(name for name in status.asked_for if status.outcome(name) == "in effect"))
-    lines = [
-        Line("good", f"{_names(good.only(*names))}: in effect, {sentence}")
-        for sentence, names in _by_source(good, status.sources)
-    ]
-    sentences = {
-        "at CUDA start": ("wait", "will be read when CUDA starts"),
-        "refused": ("bad", "not to be had with this text, which PyTorch refuses"),
-        "misread": ("bad", f"PyTorch will read {status.variable} otherwise than it looks"),
-        "needs a restart": ("wait", "needs a kernel restart: too late in this process"),
-        "ignored": ("bad", "not read by the back end cudaMallocAsync"),
-        "not in effect": ("bad", f"not in effect: {status.variable} was changed after CUDA had started"),
-        "unknown": ("wait", "whether it is in effect is not shown"),
-    }
-    for outcome, (tone, sentence) in sentences.items():
-        names = [name for name in status.asked_for if status.outcome(name) == outcome]
-        if names:
-            lines.append(
-                Line(tone, f"{_names(status.asked_for.only(*names))}: {sentence}{_remedy(status, outcome, names)}")
-            )
+        return [Line("good", words.NOTHING_ASKED.in_(lang))]
+    lines = []
+    for outcome, (tone, sentence) in words.OUTCOMES.items():
+        those = status.asked_for.only(*(name for name in status.asked_for if status.outcome(name) == outcome))
+        for source, names in _by_source(those, status.sources) if outcome == "in effect" else [(None, those)]:
+            said = sentence.filled(variable=status.variable, source=source.in_(lang) if source else "").in_(lang)
+            remedy = _remedy(status, outcome, names)
+            if names:
+                lines.append(Line(tone, f"{named(those.only(*names))}: {said}{remedy}"))
     return lines
 
 
-def _by_source(conf: AllocConf, sources: Mapping[str, str]) -> Iterator[tuple[str, list[str]]]:
+def _by_source(conf: AllocConf, sources: Mapping[str, str]) -> Iterator[tuple[Words, list[str]]]:
     """Group options by how it is known that they are in effect, said in words."""
     read_back = [name for name in conf if sources[name] == torch_state.FROM_ALLOCATOR]
     told = [name for name in conf if name not in read_back]
     if read_back:
-        yield "read back from PyTorch's allocator", read_back
+        yield words.READ_BACK, read_back
     if told:
-        yield "by the text that PyTorch's allocator read; it does not show more", told
+        yield words.TOLD, told
 
 
-def _remedy(status: Status, outcome: str, names: Sequence[str]) -> str:
+def _remedy(status: Status, outcome: str, names: Iterable[str]) -> str:
     if outcome not in {"not in effect", "refused", "misread"}:
         return ""
     return f"; apply it now with %alloc_conf {status.asked_for.only(*names).for_torch()}"

@@ -49,11 +49,8 @@ def apply(conf: AllocConf) -> Applied:
     """
     with LEDGER.lock:
         before = status()
-        _refuse(conf)
-        wrong_before = _of(before.asked_for, "error")
-        wanted = before.asked_for.without(*(problem.option or "" for problem in wrong_before)) | conf
-        _refuse(wanted)
-        late = conf.only(*_too_late(conf, wanted, before))
+        wanted = merged(conf, before.asked_for)
+        late = conf.only(*too_late(conf, wanted, before))
         now = conf.without(*late)
         if now and before.cuda_initialized and before.in_effect["backend"] == "native":
             _change_running(now, before)
@@ -63,6 +60,19 @@ def apply(conf: AllocConf) -> Applied:
         judged = wanted.without(*(name for name in LEDGER.after_restart if name not in conf))
         new = [p for p in _of(judged, "warning") if p.option in conf or p.message not in known]
         return _applied(now, late, status(), [*new, *_of(conf, "repair")])
+
+
+def merged(conf: AllocConf, asked_for: AllocConf) -> AllocConf:
+    """Return settings over those asked for before, of which what PyTorch refuses is dropped.
+
+    Raises:
+        AllocConfError: the installed PyTorch would refuse the settings.
+    """
+    _refuse(conf)
+    wrong_before = _of(asked_for, "error")
+    wanted = asked_for.without(*(problem.option or "" for problem in wrong_before)) | conf
+    _refuse(wanted)
+    return wanted
 
 
 def reset() -> Applied:
@@ -92,7 +102,7 @@ def _refuse(conf: AllocConf) -> None:
         raise AllocConfError(str(conf), errors)
 
 
-def _too_late(conf: AllocConf, wanted: AllocConf, before: Status) -> list[str]:
+def too_late(conf: AllocConf, wanted: AllocConf, before: Status) -> list[str]:
     """Return the options of conf whose moment has passed in this process, unless they are as asked already."""
     running = before.in_effect.get("backend")
     passed = {Change.BEFORE_IMPORT} if running else set()

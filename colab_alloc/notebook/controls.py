@@ -1,0 +1,288 @@
+"""One option's control in a form: a widget that fits the kind of value, and always holds one the option can have."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import ipywidgets as widgets
+
+from colab_alloc.conf import divisions, values, version
+from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value
+from colab_alloc.notebook import words
+
+_ROW: Final = "38em"
+_LABEL: Final = "18em"
+_MOST_SHOWN: Final = 1 << 17  # MiB: stops end at 128 GiB where the GPU's memory is not known
+_NUMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
+_TABLE_TO_START_WITH: Final[Value] = ((256, 1), (512, 2), (1024, 4), (divisions.REST, 8))  # PyTorch's own example
+_SIZES: Final = tuple(1 << slot for slot in range(16))  # PyTorch has 16 slots: 1 MiB to 32 GiB
+
+
+class Control:
+    """What all controls share.
+
+    Args:
+        option: the option it is for.
+        on_change: called when the person has changed it.
+
+    Attributes:
+        widget: what to display.
+        unreadable: what the person typed, when that is no value of the option; the control keeps the value before it.
+    """
+
+    def __init__(self, option: Option, on_change: Callable[[Option], None]) -> None:
+        self.option = option
+        self.unreadable: str | None = None
+        self.widget: Any = None
+        self._inputs: list[Any] = []
+        self._on_change = on_change
+        self._showing = False
+
+    @property
+    def value(self) -> Value:
+        """The value it stands at."""
+        raise NotImplementedError
+
+    def show(self, value: Value) -> None:
+        """Put it at a value, which is no change by the person."""
+        self._showing = True
+        try:
+            self.unreadable = None
+            self._show(value)
+        finally:
+            self._showing = False
+
+    def enable(self, enabled: bool) -> None:
+        """Let the person use it, or not."""
+        for widget in self._inputs:
+            widget.disabled = not enabled
+
+    def _show(self, value: Value) -> None:
+        raise NotImplementedError
+
+    def _listen(self, *inputs: Any) -> None:
+        for widget in inputs:
+            self._inputs.append(widget)
+            widget.observe(self._changed, "value")
+
+    def _changed(self, change: Any) -> None:
+        if not self._showing:
+            self._take(change.owner)
+            self._on_change(self.option)
+
+    def _take(self, source: Any) -> None:
+        """Make the parts of the control agree with the one the person used."""
+
+
+class _Simple(Control):
+    """A control that is one widget, whose value is the option's."""
+
+    def __init__(self, option: Option, on_change: Callable[[Option], None], widget: Any) -> None:
+        super().__init__(option, on_change)
+        self.widget = widget
+        self._listen(widget)
+
+    @property
+    def value(self) -> Value:
+        value: Value = self.widget.value
+        return value
+
+    def _show(self, value: Value) -> None:
+        if isinstance(self.widget, widgets.Dropdown):
+            self.widget.options = _with(self.widget.options, (str(value), value))
+        self.widget.value = value
+
+
+class _Size(Control):
+    """A slider over sensible sizes, roughly logarithmic, and a box to type any other."""
+
+    def __init__(
+        self,
+        option: Option,
+        on_change: Callable[[Option], None],
+        torch: version.Release,
+        capacity: int | None,
+        lang: str,
+    ) -> None:
+        super().__init__(option, on_change)
+        self._stops = _stops(option, torch, capacity)
+        self._words = {UNLIMITED: words.UNLIMITED.in_(lang), 0: words.OFF.in_(lang)}
+        self._slider = widgets.SelectionSlider(
+            options=self._labelled(self._stops),
+            value=option.default,
+            continuous_update=False,
+            **_described(option.name),
+        )
+        self._box = widgets.Text(
+            placeholder=self._label(option.default),
+            continuous_update=False,
+            **_beside(words.TYPE_A_SIZE.in_(lang), "15em"),
+        )
+        self._listen(self._slider, self._box)
+        self.widget = widgets.HBox([self._slider, self._box], layout={"flex_flow": "row wrap"})
+
+    @property
+    def value(self) -> Value:
+        value: Value = self._slider.value
+        return value
+
+    def _label(self, value: Any) -> str:
+        return self._words.get(value) or f"{value} MiB"
+
+    def _labelled(self, stops: Sequence[Value]) -> list[tuple[str, Value]]:
+        return [(self._label(stop), stop) for stop in stops]
+
+    def _show(self, value: Value) -> None:
+        stops = sorted({*self._stops, value}, key=lambda stop: float("inf") if stop is UNLIMITED else stop)
+        self._slider.options = self._labelled(stops)
+        self._slider.value = value
+        self._box.value = "" if value == self.option.default else str(value)
+
+    def _take(self, source: Any) -> None:
+        if source is self._slider:
+            self.show(self._slider.value)
+            return
+        typed = self._box.value.strip()
+        try:
+            self.show(values.typed(self.option, typed) if typed else self.option.default)
+        except values.Unreadable:
+            self.unreadable = typed
+
+
+class _Divisions(Control):
+    """One number for every size, or a table of sizes with a number each."""
+
+    def __init__(self, option: Option, on_change: Callable[[Option], None], lang: str) -> None:
+        super().__init__(option, on_change)
+        self._lang = lang
+        self._all = widgets.Dropdown(options=self._numbers(0), **_described(option.name))
+        self._table = widgets.VBox([])
+        self._add = widgets.Button(description=words.ADD_SIZE.in_(lang))
+        self._add.on_click(lambda _: self._edit([*self._pairs(), (self._next_size(), 2)]))
+        self._rows: list[tuple[Any, Any]] = []
+        self._listen(self._all)
+        self.widget = widgets.VBox([self._all, self._table])
+
+    @property
+    def value(self) -> Value:
+        return self._all.value if self._all.value is not None else tuple(self._pairs())
+
+    def enable(self, enabled: bool) -> None:
+        super().enable(enabled)
+        for widget in (self._add, *(part for row in self._table.children[:-1] for part in row.children)):
+            widget.disabled = not enabled
+
+    def _numbers(self, value: int) -> list[tuple[str, int | None]]:
+        several = sorted({*_NUMBERS[1:], *([value] if value else [])})
+        off: list[tuple[str, int | None]] = [(words.OFF.in_(self._lang), 0)]
+        return [*off, *((str(n), n) for n in several), (words.PER_SIZE.in_(self._lang), None)]
+
+    def _pairs(self) -> list[tuple[divisions.SizeKey, int]]:
+        """Return the table, each size once, the larger sizes last."""
+        pairs = {size.value: number.value for size, number in self._rows}
+        return sorted(pairs.items(), key=lambda pair: float("inf") if pair[0] == divisions.REST else pair[0])
+
+    def _next_size(self) -> divisions.SizeKey:
+        taken = [size.value for size, _ in self._rows]
+        free = [size for size in _SIZES if size >= 256 and size not in taken]  # noqa: PLR2004 - where people begin
+        return divisions.REST if divisions.REST not in taken else free[0] if free else _SIZES[0]
+
+    def _show(self, value: Value) -> None:
+        per_size = isinstance(value, tuple)
+        self._all.options = self._numbers(value if isinstance(value, int) else 0)
+        self._all.value = None if per_size else value
+        old = self._table.children[:-1]
+        self._rows = [self._row(size, number) for size, number in value] if isinstance(value, tuple) else []
+        rows = [self._displayed(row) for row in self._rows]
+        self._table.children = [*rows, self._add] if per_size else []
+        for row in old:
+            for part in (*row.children, row):
+                part.close()
+
+    def _row(self, size: divisions.SizeKey, number: int) -> tuple[Any, Any]:
+        bounded = ((words.UP_TO.in_(self._lang).format(size=n), n) for n in _SIZES)
+        sizes = [*bounded, (words.LARGER.in_(self._lang), divisions.REST)]
+        numbers = [(str(n), n) for n in sorted({0, *_NUMBERS, number})]
+        row = (
+            widgets.Dropdown(options=sizes, value=size, **_beside(words.SIZE.in_(self._lang), "17em")),
+            widgets.Dropdown(options=numbers, value=number, **_beside(words.DIVISIONS.in_(self._lang), "12em")),
+        )
+        for widget in row:
+            widget.observe(self._row_changed, "value")
+        return row
+
+    def _displayed(self, row: tuple[Any, Any]) -> Any:
+        remove = widgets.Button(description=words.REMOVE_SIZE.in_(self._lang), layout={"width": "auto"})
+        remove.on_click(lambda _: self._edit([(s.value, n.value) for s, n in self._rows if s is not row[0]]))
+        return widgets.HBox([*row, remove], layout={"margin": "0 0 0 2em", "flex_flow": "row wrap"})
+
+    def _row_changed(self, _change: Any) -> None:
+        if not self._showing:
+            self._on_change(self.option)
+
+    def _edit(self, pairs: list[tuple[divisions.SizeKey, int]]) -> None:
+        self.show(tuple(pairs) if pairs else 0)
+        self._on_change(self.option)
+
+    def _take(self, source: Any) -> None:
+        if source is self._all:
+            self.show(_TABLE_TO_START_WITH if self._all.value is None else self._all.value)
+
+
+def control(
+    option: Option, on_change: Callable[[Option], None], torch: version.Release, capacity: int | None, lang: str
+) -> Control:
+    """Return a control for an option, at its default.
+
+    Args:
+        option: the option.
+        on_change: called when the person has changed it.
+        torch: the release whose ranges hold.
+        capacity: the memory of the GPU, bytes; None is "unknown".
+        lang: "en" or "ar".
+    """
+    made: Control
+    if option.kind is Kind.MIB:
+        made = _Size(option, on_change, torch, capacity, lang)
+    elif option.kind is Kind.DIVISIONS:
+        made = _Divisions(option, on_change, lang)
+    else:
+        made = _Simple(option, on_change, _simple_widget(option))
+    made.show(option.default)
+    return made
+
+
+def _simple_widget(option: Option) -> Any:
+    if option.kind is Kind.FLAG:
+        return widgets.Checkbox(indent=False, **_beside(option.name, "auto"))
+    if option.kind is Kind.FRACTION:
+        return widgets.FloatSlider(min=0, max=1, step=0.01, continuous_update=False, **_described(option.name))
+    choices = option.examples if option.kind is Kind.BACKEND else [1 << power for power in range(8)]
+    return widgets.Dropdown(options=[(str(choice), choice) for choice in choices], **_described(option.name))
+
+
+def _described(label: str) -> dict[str, Any]:
+    """Return the looks of a row's main widget: labels one below the other."""
+    return {"description": label, "style": {"description_width": _LABEL}, "layout": {"width": _ROW}}
+
+
+def _beside(label: str, width: str) -> dict[str, Any]:
+    """Return the looks of a widget beside another."""
+    return {"description": label, "style": {"description_width": "initial"}, "layout": {"width": width}}
+
+
+def _with(options: Sequence[tuple[str, Any]], extra: tuple[str, Any]) -> list[tuple[str, Any]]:
+    return [*options] if extra[1] in [value for _, value in options] else [*options, extra]
+
+
+def _stops(option: Option, torch: version.Release, capacity: int | None) -> list[Value]:
+    """Return sizes to stop at: the least PyTorch takes, powers of two and halfway between, up to the GPU's memory."""
+    least = int(option.range_in(torch).low or 1)
+    most = capacity >> 20 if capacity else _MOST_SHOWN
+    powers = [1 << power for power in range(most.bit_length())]
+    sizes = sorted({least, *(n for power in powers for n in (power, power * 3 // 2) if least < n < most)})
+    if option.default is UNLIMITED:
+        return [*sizes, UNLIMITED]
+    assert isinstance(option.default, int)  # noqa: S101 - a size is one or the other
+    return [*sorted({*sizes, option.default})]

@@ -1,0 +1,386 @@
+"""The panel: a configuration built from controls, applied, kept, and carried over a restart.
+
+Data flows one way: what the person does changes the draft or the process; then everything shown is made anew from the
+two (`_show`). The process is asked again after every cell, so that panels and magics stay in step.
+"""
+
+from __future__ import annotations
+
+import threading
+import weakref
+from collections.abc import Callable
+from html import escape
+from typing import Any, Final
+
+import ipywidgets as widgets
+
+from colab_alloc.conf import objections
+from colab_alloc.conf.conf import AllocConf
+from colab_alloc.conf.options import OPTIONS, Option, Value, known_to
+from colab_alloc.conf.presets import DOCUMENTATION, PRESETS
+from colab_alloc.conf.problem import AllocConfError, Problem
+from colab_alloc.conf.values import same
+from colab_alloc.conf.version import shown
+from colab_alloc.language import LANGUAGES, Words
+from colab_alloc.notebook import report, words
+from colab_alloc.notebook.controls import Control, control
+from colab_alloc.notebook.offer import RestartButton, on_main_thread
+from colab_alloc.notebook.report import Line
+from colab_alloc.runtime import apply as changing
+from colab_alloc.runtime import restart, torch_state
+from colab_alloc.runtime.status import status
+
+_open: Final[weakref.WeakSet[Panel]] = weakref.WeakSet()
+
+# Colours are the notebook's own; where it has none of that name, those that are legible on light and dark.
+_STYLE: Final = """<style>
+.colab-alloc-panel { max-width: 62em; padding: .6em .9em; border: 1px solid rgba(128,128,128,.45); border-radius: 6px; }
+.colab-alloc-panel, .colab-alloc-panel .widget-html-content, .colab-alloc-panel .widget-label,
+.colab-alloc-panel .widget-readout { color: var(--jp-ui-font-color1, var(--colab-primary-text-color, inherit)); }
+.colab-alloc-panel .widget-html, .colab-alloc-panel .widget-html-content { height: auto; line-height: 1.5; }
+.colab-alloc-panel .widget-label { overflow: visible; }
+.colab-alloc-row { border-top: 1px solid rgba(128,128,128,.25); padding: .35em 0; overflow: visible; }
+.colab-alloc-quiet { opacity: .78; }
+.colab-alloc-panel a { color: var(--jp-content-link-color, #4285f4); text-decoration: underline; }
+.colab-alloc-note { font-weight: 600; }
+.colab-alloc-code { display: flex; gap: .5em; margin: .15em 0; direction: ltr; }
+.colab-alloc-code input { flex: 1; min-width: 0; font-family: var(--jp-code-font-family, monospace); color: inherit;
+  background: rgba(128,128,128,.12); border: 1px solid rgba(128,128,128,.45); border-radius: 3px; padding: .2em .4em; }
+.colab-alloc-code button { color: inherit; background: rgba(128,128,128,.18); border: 1px solid rgba(128,128,128,.45);
+  border-radius: 3px; padding: .1em .8em; cursor: pointer; }
+.colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
+</style>"""
+# execCommand also works where the page is not served over https, and within Colab's frames.
+_COPY: Final = "this.previousElementSibling.select();document.execCommand('copy');this.textContent=this.dataset.copied"
+
+
+class Panel:
+    """The form for PyTorch's allocator variable.
+
+    Args:
+        lang: "en" or "ar".
+
+    Attributes:
+        widget: what to display.
+    """
+
+    def __init__(self, lang: str = "en") -> None:
+        if lang not in LANGUAGES:
+            raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, not {lang!r}")
+        self.lang = lang
+        self._lock = threading.RLock()
+        self._draft: dict[str, Value] = {}
+        self._said: list[Line] = []
+        self._now = status()
+        self._make()
+        self._show()
+        _open.add(self)
+        _listen_to_cells()
+
+    def close(self) -> None:
+        """Take the panel off the page, and everything it left in the kernel."""
+        if self not in _open:
+            return
+        _open.discard(self)
+        for widget in _all_of(self.widget):
+            widget.unobserve_all()
+            widget.close()
+        _listen_to_cells()
+
+    def _disconnected(self, change: Any) -> None:
+        if change.new is None:
+            self.close()
+
+    def refresh(self) -> None:
+        """Show the process as it is now."""
+        with self._lock:
+            now = status()
+            if now != self._now:
+                self._now = now
+                self._show()
+
+    # What is on the page
+
+    def _make(self) -> None:
+        say = self._say
+        self._banner, self._line, self._message = (widgets.HTML() for _ in range(3))
+        known = known_to(self._now.torch_release)
+        common = [self._row(option) for option in known if option.common]
+        rare = [self._row(option) for option in known if not option.common]
+        unknown = [option for option in OPTIONS.values() if option not in known]
+        folded = widgets.Accordion([widgets.VBox(rare), widgets.HTML(self._html(_unknown_options(unknown, self.lang)))])
+        folded.set_title(0, say(words.MORE_OPTIONS).format(count=len(rare)))
+        folded.set_title(1, say(words.NOT_IN_THIS_PYTORCH).format(count=len(unknown)))
+        folded.selected_index = None
+        self.widget = widgets.VBox(
+            [
+                widgets.HTML(_STYLE + self._html(f"<b>{escape(say(words.TITLE))}</b>")),
+                self._banner,
+                self._presets(),
+                *common,
+                folded,
+                self._line,
+                self._message,
+                self._buttons(),
+                widgets.HTML(
+                    self._html(f'<span class="colab-alloc-quiet">{escape(say(words.WHILE_A_CELL_RUNS))}</span>')
+                ),
+            ]
+        )
+        self.widget.add_class("colab-alloc-panel")
+        self.widget.observe(self._disconnected, "comm")
+
+    def _presets(self) -> Any:
+        presets = [preset for preset in PRESETS if preset.known_to(self._now.torch_release)]
+        self._preset = widgets.Dropdown(
+            options=[(self._say(words.NO_PRESET), None), *((self._say(preset.name), preset) for preset in presets)],
+            description=self._say(words.PRESET),
+            style={"description_width": "initial"},
+            layout={"width": "38em"},
+        )
+        self._preset_about = widgets.HTML()
+        self._preset.observe(self._preset_chosen, "value")
+        return widgets.VBox([self._preset, self._preset_about])
+
+    def _row(self, option: Option) -> Any:
+        if not hasattr(self, "_controls"):
+            self._controls: dict[str, Control] = {}
+            self._notes: dict[str, Any] = {}
+        made = control(option, self._changed, self._now.torch_release, torch_state.capacity(), self.lang)
+        note = widgets.HTML()
+        link = f'<a href="{DOCUMENTATION}" target="_blank" rel="noopener">{escape(self._say(words.DOCUMENTATION))}</a>'
+        about = f'<span class="colab-alloc-quiet">{escape(self._say(option.summary))} {link}</span>'
+        self._controls[option.name], self._notes[option.name] = made, note
+        row = widgets.VBox([made.widget, widgets.HTML(self._html(about)), note])
+        row.add_class("colab-alloc-row")
+        return row
+
+    def _buttons(self) -> Any:
+        self._apply_button = self._button(words.APPLY, self._apply, "primary")
+        self._reset_button = self._button(words.RESET, self._reset)
+        self._restart_button = RestartButton(self.lang, lambda: self._on_main_thread(self._restart))
+        self._keep_button = self._button(words.KEEP, self._keep)
+        self._forget_button = self._button(words.FORGET, self._forget)
+        buttons = [
+            self._apply_button,
+            self._reset_button,
+            self._restart_button.widget,
+            self._keep_button,
+            self._forget_button,
+        ]
+        direction = "row-reverse wrap" if self.lang == "ar" else "row wrap"
+        return widgets.HBox(buttons, layout={"flex_flow": direction})
+
+    def _button(self, name: Words, work: Callable[[], None], style: str = "") -> Any:
+        button = widgets.Button(description=self._say(name), button_style=style, layout={"width": "auto"})
+        button.on_click(lambda _: self._on_main_thread(work))
+        return button
+
+    def _say(self, said: Words) -> str:
+        return said.in_(self.lang)
+
+    def _html(self, content: str) -> str:
+        direction = "rtl" if self.lang == "ar" else "ltr"
+        return f'<div dir="{direction}" lang="{self.lang}">{content}</div>'
+
+    # What the person does
+
+    def _changed(self, option: Option) -> None:
+        with self._lock:
+            self._draft[option.name] = self._controls[option.name].value
+            self._restart_button.calm()
+            self._said = []
+            self._show()
+
+    def _preset_chosen(self, change: Any) -> None:
+        preset = change.new
+        with self._lock:
+            if preset is None:
+                self._preset_about.value = ""
+                return
+            source = f'<span class="colab-alloc-quiet" dir="ltr">({escape(preset.source)})</span>'
+            self._preset_about.value = self._html(f"{escape(self._say(preset.purpose))} {source}")
+            self._draft = {name: OPTIONS[name].default for name in self._now.asked_for} | dict(preset.conf)
+            self._restart_button.calm()
+            self._said = []
+            self._show()
+
+    def _on_main_thread(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            if not on_main_thread(lambda: self._do(work)):
+                self._said = [Line("wait", self._say(words.WAITS))]
+                self._show()
+
+    def _do(self, work: Callable[[], None]) -> None:
+        with self._lock:
+            self._said = []
+            try:
+                work()
+            except (AllocConfError, restart.RestartError) as error:
+                self._said = [Line("bad", self._say(words.REFUSED).format(error=error))]
+            self._now = status()
+            self._show()
+        refresh_all()
+
+    def _apply(self) -> None:
+        if self._draft:
+            changing.apply(AllocConf(self._draft))
+        self._draft = {}
+
+    def _reset(self) -> None:
+        changing.reset()
+        self._draft = {}
+        self._preset.value = None
+
+    def _restart(self) -> None:
+        self._apply()
+        prepared = restart.prepare()
+        self._said = report.restart_lines(prepared, self.lang)
+        if prepared.front_end.restarts:
+            restart.shut_down()
+
+    def _keep(self) -> None:
+        self._said = report.kept_lines(restart.keep(AllocConf(self._draft)), self.lang)
+
+    def _forget(self) -> None:
+        self._said = report.kept_lines(restart.forget(), self.lang)
+
+    # What is shown of the draft and the process
+
+    def _show(self) -> None:
+        wanted = self._now.asked_for | self._draft
+        problems = wanted.problems(capacity=torch_state.capacity(), lang=self.lang)
+        for name, made in self._controls.items():
+            value = wanted.get(name, OPTIONS[name].default)
+            if made.value != value:
+                made.show(value)
+            idle = self._idle(name, wanted)
+            made.enable(idle is None)
+            self._notes[name].value = self._note(name, idle, problems)
+        self._banner.value = self._html(self._banner_html())
+        self._line.value = self._html(self._line_html(wanted))
+        self._message.value = self._html("".join(map(report.html_line, self._said)))
+        self._show_buttons(problems)
+
+    def _show_buttons(self, problems: list[Problem]) -> None:
+        unreadable = any(made.unreadable for made in self._controls.values())
+        wrong = unreadable or any(problem.severity == "error" and problem.option in self._draft for problem in problems)
+        late = any(self._late(name) for name in self._draft)
+        waits = any(self._now.outcome(name) == "needs a restart" for name in self._now.asked_for)
+        self._apply_button.disabled = wrong or not self._draft
+        self._restart_button.widget.disabled = wrong or not (late or waits)
+        self._keep_button.disabled = wrong
+        self._forget_button.disabled = not restart.place().kept.exists()
+
+    def _idle(self, name: str, wanted: AllocConf) -> str | None:
+        """Say why an option does nothing whatever its value, given the others; None when it does something."""
+        needed = OPTIONS[name].needs
+        if name != "backend" and wanted.get("backend") == "cudaMallocAsync":
+            return self._say(objections.IGNORED_BY_BACK_END).format(name=name)
+        if needed and same(needed, wanted.get(needed, OPTIONS[needed].default), OPTIONS[needed].default):
+            return self._say(objections.IDLE_ALONE).format(name=name, needed=needed)
+        return None
+
+    def _note(self, name: str, idle: str | None, problems: list[Problem]) -> str:
+        lines = []
+        unreadable = self._controls[name].unreadable
+        if unreadable:
+            lines.append(Line("bad", self._say(words.NOT_A_SIZE).format(name=name, text=unreadable)))
+        if name in self._draft:
+            lines.append(Line("wait", self._say(words.CHANGED_NEEDS_RESTART if self._late(name) else words.CHANGED)))
+        if idle:
+            lines.append(Line("bad", idle))
+        else:
+            lines += [
+                Line("bad", problem.message)
+                for problem in problems
+                if problem.option == name and problem.severity != "repair"
+            ]
+        return self._html("".join(f'<div class="colab-alloc-note">{report.html_line(line)}</div>' for line in lines))
+
+    def _late(self, name: str) -> bool:
+        return name in changing.too_late(
+            AllocConf({name: self._draft[name]}), self._now.asked_for | self._draft, self._now
+        )
+
+    def _banner_html(self) -> str:
+        lines = [*report.verdict(self._now, self.lang), *(Line("bad", warning) for warning in self._now.warnings)]
+        if self._draft:
+            settings = report.named(AllocConf(self._draft))
+            lines.append(Line("wait", self._say(words.NOT_APPLIED).format(settings=settings)))
+        state = escape(report.state(self._now, self.lang))
+        return f'<div class="colab-alloc-quiet">{state}</div>' + "".join(map(report.html_line, lines))
+
+    def _line_html(self, wanted: AllocConf) -> str:
+        text, variable = wanted.for_torch(), self._now.variable
+        about = f"<b>{escape(self._say(words.THE_LINE))}</b>"
+        if not text:
+            return f'{about} <code dir="ltr">{variable}</code> {escape(self._say(words.NOT_SET))}'
+        return about + "".join(
+            f"<div>{escape(self._say(title))}</div>{self._copyable(code)}" if title else self._copyable(code)
+            for title, code in (
+                (None, f"{variable}={text}"),
+                (words.FOR_A_SCRIPT, f'import os; os.environ["{variable}"] = "{text}"'),
+                (words.FOR_A_SHELL, f"export {variable}='{text}'"),
+            )
+        )
+
+    def _copyable(self, code: str) -> str:
+        copied, copy = escape(self._say(words.COPIED)), escape(self._say(words.COPY))
+        return (
+            f'<div class="colab-alloc-code"><input readonly aria-label="{escape(self._say(words.THE_LINE))}" '
+            f'value="{escape(code)}">'
+            f'<button type="button" data-copied="{copied}" onclick="{_COPY}">{copy}</button></div>'
+        )
+
+
+def _unknown_options(options: list[Option], lang: str) -> str:
+    said = []
+    for option in options:
+        when, release = (words.WENT, option.until) if option.until else (words.CAME, option.since)
+        said.append(f"<div><code>{option.name}</code> {escape(when.in_(lang).format(release=shown(release)))}</div>")
+    return "".join(said)
+
+
+def _all_of(widget: Any) -> list[Any]:
+    """Return a widget and all widgets in it."""
+    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in _all_of(child))]
+
+
+def panel(lang: str = "en") -> Any:
+    """Return a new panel, to display.
+
+    Args:
+        lang: "en" or "ar".
+
+    Raises:
+        ValueError: there are no words in that language.
+        RuntimeError: this is no notebook.
+    """
+    if restart.shell() is None:
+        raise RuntimeError("the panel needs IPython in a notebook; elsewhere use colab_alloc.apply()")
+    return Panel(lang).widget
+
+
+def refresh_all(*_event: Any) -> None:
+    """Show the process as it is now in every open panel."""
+    for each in list(_open):
+        each.refresh()
+
+
+def close_all() -> None:
+    """Close every open panel."""
+    for each in list(_open):
+        each.close()
+
+
+def _listen_to_cells() -> None:
+    """Look at the process after every cell as long as a panel is open."""
+    shell = restart.shell()
+    if shell is None:
+        return
+    listening = refresh_all in shell.events.callbacks["post_run_cell"]
+    if _open and not listening:
+        shell.events.register("post_run_cell", refresh_all)
+    elif listening and not _open:
+        shell.events.unregister("post_run_cell", refresh_all)
