@@ -6,6 +6,8 @@ from typing import Final, NamedTuple
 
 LANGUAGES: Final = ("en", "ar")
 
+_FIRST_STRONG_ISOLATE, _POP_ISOLATE = "\u2068", "\u2069"
+
 
 class Words(NamedTuple):
     """The same words in every language.
@@ -18,14 +20,21 @@ class Words(NamedTuple):
     en: str
     ar: str
 
-    def in_(self, language: str) -> str:
-        """Return the words in one language, "en" or "ar"."""
+    def in_(self, language: str, **gaps: object) -> str:
+        """Return the words in one language, "en" or "ar", with their {gaps} filled."""
         said: str = getattr(self, language)
-        return said
+        return said.format(**{name: apart(value, language) for name, value in gaps.items()}) if gaps else said
 
     def filled(self, **gaps: object) -> Words:
-        """Return the words with their {gaps} filled."""
-        return Words(*(said.format(**gaps) for said in self))
+        """Return the words in every language with their {gaps} filled."""
+        return Words(*(self.in_(language, **gaps) for language in LANGUAGES))
+
+
+def apart(value: object, language: str) -> object:
+    """Return what fills a gap; a text keeps its own direction within Arabic, as configurations run left to right."""
+    if isinstance(value, Words):
+        return value.in_(language)
+    return f"{_FIRST_STRONG_ISOLATE}{value}{_POP_ISOLATE}" if language == "ar" and isinstance(value, str) else value
 
 
 NOTHING: Final = Words("", "")

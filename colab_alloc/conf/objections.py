@@ -15,7 +15,7 @@ from colab_alloc.conf import divisions, version
 from colab_alloc.conf.options import OPTIONS, Kind, Option, Value
 from colab_alloc.conf.problem import Severity
 from colab_alloc.conf.values import same
-from colab_alloc.language import LANGUAGES, Words
+from colab_alloc.language import Words
 
 _MIB: Final = 1 << 20
 _LARGER_THAN_ANY_GPU: Final = 1 << 20  # MiB: 1 TiB
@@ -106,14 +106,7 @@ def _out_of_range(conf: Conf, where: Surroundings) -> Iterator[Objection]:
         allowed = option.range_in(where.torch)
         if not allowed.holds(value):
             nearest = f"{option.name}:{allowed.low:g}" if allowed.inclusive and allowed.low is not None else None
-            said = Words(
-                *(
-                    message.in_(language).format(
-                        name=option.name, allowed=allowed.words.in_(language), pytorch=where.pytorch, value=value
-                    )
-                    for language in LANGUAGES
-                )
-            )
+            said = message.filled(name=option.name, allowed=allowed.words, pytorch=where.pytorch, value=value)
             yield Objection("error", option.name, said, nearest)
 
 

@@ -11,11 +11,14 @@ from colab_alloc.conf import divisions, values, version
 from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value
 from colab_alloc.notebook import words
 
-_ROW: Final = "38em"
-_LABEL: Final = "18em"
+_ROW: Final = "36em"
+_LABEL: Final = "15em"
+_TABLE: Final = (
+    "table"  # stands for "per size" in the list of numbers: ipywidgets 7 shows no choice whose value is None
+)
 _MOST_SHOWN: Final = 1 << 17  # MiB: stops end at 128 GiB where the GPU's memory is not known
 _NUMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
-_TABLE_TO_START_WITH: Final[Value] = ((256, 1), (512, 2), (1024, 4), (divisions.REST, 8))  # PyTorch's own example
+_TO_START_WITH: Final[Value] = ((256, 1), (512, 2), (1024, 4), (divisions.REST, 8))  # PyTorch's own example
 _SIZES: Final = tuple(1 << slot for slot in range(16))  # PyTorch has 16 slots: 1 MiB to 32 GiB
 
 
@@ -117,7 +120,7 @@ class _Size(Control):
         self._box = widgets.Text(
             placeholder=self._label(option.default),
             continuous_update=False,
-            **_beside(words.TYPE_A_SIZE.in_(lang), "15em"),
+            **_beside(words.TYPE_A_SIZE.in_(lang), "9em"),
         )
         self._listen(self._slider, self._box)
         self.widget = widgets.HBox([self._slider, self._box], layout={"flex_flow": "row wrap"})
@@ -166,17 +169,17 @@ class _Divisions(Control):
 
     @property
     def value(self) -> Value:
-        return self._all.value if self._all.value is not None else tuple(self._pairs())
+        return tuple(self._pairs()) if self._all.value == _TABLE else self._all.value
 
     def enable(self, enabled: bool) -> None:
         super().enable(enabled)
         for widget in (self._add, *(part for row in self._table.children[:-1] for part in row.children)):
             widget.disabled = not enabled
 
-    def _numbers(self, value: int) -> list[tuple[str, int | None]]:
+    def _numbers(self, value: int) -> list[tuple[str, int | str]]:
         several = sorted({*_NUMBERS[1:], *([value] if value else [])})
-        off: list[tuple[str, int | None]] = [(words.OFF.in_(self._lang), 0)]
-        return [*off, *((str(n), n) for n in several), (words.PER_SIZE.in_(self._lang), None)]
+        numbers = ((str(number), number) for number in several)
+        return [(words.OFF.in_(self._lang), 0), *numbers, (words.PER_SIZE.in_(self._lang), _TABLE)]
 
     def _pairs(self) -> list[tuple[divisions.SizeKey, int]]:
         """Return the table, each size once, the larger sizes last."""
@@ -191,7 +194,7 @@ class _Divisions(Control):
     def _show(self, value: Value) -> None:
         per_size = isinstance(value, tuple)
         self._all.options = self._numbers(value if isinstance(value, int) else 0)
-        self._all.value = None if per_size else value
+        self._all.value = _TABLE if per_size else value
         old = self._table.children[:-1]
         self._rows = [self._row(size, number) for size, number in value] if isinstance(value, tuple) else []
         rows = [self._displayed(row) for row in self._rows]
@@ -201,7 +204,7 @@ class _Divisions(Control):
                 part.close()
 
     def _row(self, size: divisions.SizeKey, number: int) -> tuple[Any, Any]:
-        bounded = ((words.UP_TO.in_(self._lang).format(size=n), n) for n in _SIZES)
+        bounded = ((words.UP_TO.in_(self._lang, size=n), n) for n in _SIZES)
         sizes = [*bounded, (words.LARGER.in_(self._lang), divisions.REST)]
         numbers = [(str(n), n) for n in sorted({0, *_NUMBERS, number})]
         row = (
@@ -227,7 +230,7 @@ class _Divisions(Control):
 
     def _take(self, source: Any) -> None:
         if source is self._all:
-            self.show(_TABLE_TO_START_WITH if self._all.value is None else self._all.value)
+            self.show(_TO_START_WITH if self._all.value == _TABLE else self._all.value)
 
 
 def control(

@@ -77,7 +77,7 @@ def offer_restart(lang: str = "en") -> None:
             lines = report.restart_lines(restart.prepare(), lang)
             restart.shut_down()
         except restart.RestartError as error:
-            lines = [report.Line("bad", words.REFUSED.in_(lang).format(error=error))]
+            lines = [report.Line("bad", words.REFUSED.in_(lang, error=error))]
         message.value = "".join(map(report.html_line, lines))
 
     def clicked() -> None:

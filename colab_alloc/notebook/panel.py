@@ -38,18 +38,22 @@ _STYLE: Final = """<style>
 .colab-alloc-panel, .colab-alloc-panel .widget-html-content, .colab-alloc-panel .widget-label,
 .colab-alloc-panel .widget-readout { color: var(--jp-ui-font-color1, var(--colab-primary-text-color, inherit)); }
 .colab-alloc-panel .widget-html, .colab-alloc-panel .widget-html-content { height: auto; line-height: 1.5; }
-.colab-alloc-panel .widget-label { overflow: visible; }
+.colab-alloc-panel .widget-label { overflow: visible; text-align: left; }
+.colab-alloc-panel .widget-html { align-self: stretch; }
+.colab-alloc-ar .jp-Collapse-header, .colab-alloc-ar .p-Collapse-header { direction: rtl; }
 .colab-alloc-row { border-top: 1px solid rgba(128,128,128,.25); padding: .35em 0; overflow: visible; }
 .colab-alloc-quiet { opacity: .78; }
 .colab-alloc-panel a { color: var(--jp-content-link-color, #4285f4); text-decoration: underline; }
 .colab-alloc-note { font-weight: 600; }
-.colab-alloc-code { display: flex; gap: .5em; margin: .15em 0; direction: ltr; }
-.colab-alloc-code input { flex: 1; min-width: 0; font-family: var(--jp-code-font-family, monospace); color: inherit;
-  background: rgba(128,128,128,.12); border: 1px solid rgba(128,128,128,.45); border-radius: 3px; padding: .2em .4em; }
+.colab-alloc-code { display: flex; align-items: start; gap: .5em; margin: .15em 0; direction: ltr; }
+.colab-alloc-code textarea { flex: 1; resize: none; font: .92em/1.5 var(--jp-code-font-family, monospace);
+  color: inherit; background: rgba(128,128,128,.12); border: 1px solid rgba(128,128,128,.45); border-radius: 3px; padding: .2em .4em; }
 .colab-alloc-code button { color: inherit; background: rgba(128,128,128,.18); border: 1px solid rgba(128,128,128,.45);
   border-radius: 3px; padding: .1em .8em; cursor: pointer; }
 .colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
 </style>"""
+_CODE_WIDTH: Final = 64  # characters that surely fit in a line
+_NO_PRESET: Final = ""  # ipywidgets 7 shows no choice whose value is None
 # execCommand also works where the page is not served over https, and within Colab's frames.
 _COPY: Final = "this.previousElementSibling.select();document.execCommand('copy');this.textContent=this.dataset.copied"
 
@@ -109,8 +113,8 @@ class Panel:
         rare = [self._row(option) for option in known if not option.common]
         unknown = [option for option in OPTIONS.values() if option not in known]
         folded = widgets.Accordion([widgets.VBox(rare), widgets.HTML(self._html(_unknown_options(unknown, self.lang)))])
-        folded.set_title(0, say(words.MORE_OPTIONS).format(count=len(rare)))
-        folded.set_title(1, say(words.NOT_IN_THIS_PYTORCH).format(count=len(unknown)))
+        folded.set_title(0, say(words.MORE_OPTIONS, count=len(rare)))
+        folded.set_title(1, say(words.NOT_IN_THIS_PYTORCH, count=len(unknown)))
         folded.selected_index = None
         self.widget = widgets.VBox(
             [
@@ -128,19 +132,23 @@ class Panel:
             ]
         )
         self.widget.add_class("colab-alloc-panel")
+        self.widget.add_class(f"colab-alloc-{self.lang}")
         self.widget.observe(self._disconnected, "comm")
 
     def _presets(self) -> Any:
         presets = [preset for preset in PRESETS if preset.known_to(self._now.torch_release)]
         self._preset = widgets.Dropdown(
-            options=[(self._say(words.NO_PRESET), None), *((self._say(preset.name), preset) for preset in presets)],
+            options=[
+                (self._say(words.NO_PRESET), _NO_PRESET),
+                *((self._say(preset.name), preset) for preset in presets),
+            ],
             description=self._say(words.PRESET),
             style={"description_width": "initial"},
-            layout={"width": "38em"},
+            layout={"width": "32em"},
         )
         self._preset_about = widgets.HTML()
         self._preset.observe(self._preset_chosen, "value")
-        return widgets.VBox([self._preset, self._preset_about])
+        return widgets.VBox([self._preset, self._preset_about], layout=self._aligned())
 
     def _row(self, option: Option) -> Any:
         if not hasattr(self, "_controls"):
@@ -151,7 +159,7 @@ class Panel:
         link = f'<a href="{DOCUMENTATION}" target="_blank" rel="noopener">{escape(self._say(words.DOCUMENTATION))}</a>'
         about = f'<span class="colab-alloc-quiet">{escape(self._say(option.summary))} {link}</span>'
         self._controls[option.name], self._notes[option.name] = made, note
-        row = widgets.VBox([made.widget, widgets.HTML(self._html(about)), note])
+        row = widgets.VBox([made.widget, widgets.HTML(self._html(about)), note], layout=self._aligned())
         row.add_class("colab-alloc-row")
         return row
 
@@ -176,8 +184,12 @@ class Panel:
         button.on_click(lambda _: self._on_main_thread(work))
         return button
 
-    def _say(self, said: Words) -> str:
-        return said.in_(self.lang)
+    def _aligned(self) -> dict[str, str]:
+        """Begin at the side where the language begins; sliders and configuration texts run left to right in each."""
+        return {"align_items": "flex-end" if self.lang == "ar" else "flex-start"}
+
+    def _say(self, said: Words, **gaps: object) -> str:
+        return said.in_(self.lang, **gaps)
 
     def _html(self, content: str) -> str:
         direction = "rtl" if self.lang == "ar" else "ltr"
@@ -195,7 +207,7 @@ class Panel:
     def _preset_chosen(self, change: Any) -> None:
         preset = change.new
         with self._lock:
-            if preset is None:
+            if preset == _NO_PRESET:
                 self._preset_about.value = ""
                 return
             source = f'<span class="colab-alloc-quiet" dir="ltr">({escape(preset.source)})</span>'
@@ -217,7 +229,7 @@ class Panel:
             try:
                 work()
             except (AllocConfError, restart.RestartError) as error:
-                self._said = [Line("bad", self._say(words.REFUSED).format(error=error))]
+                self._said = [Line("bad", self._say(words.REFUSED, error=error))]
             self._now = status()
             self._show()
         refresh_all()
@@ -230,7 +242,7 @@ class Panel:
     def _reset(self) -> None:
         changing.reset()
         self._draft = {}
-        self._preset.value = None
+        self._preset.value = _NO_PRESET
 
     def _restart(self) -> None:
         self._apply()
@@ -276,16 +288,16 @@ class Panel:
         """Say why an option does nothing whatever its value, given the others; None when it does something."""
         needed = OPTIONS[name].needs
         if name != "backend" and wanted.get("backend") == "cudaMallocAsync":
-            return self._say(objections.IGNORED_BY_BACK_END).format(name=name)
+            return self._say(objections.IGNORED_BY_BACK_END, name=name)
         if needed and same(needed, wanted.get(needed, OPTIONS[needed].default), OPTIONS[needed].default):
-            return self._say(objections.IDLE_ALONE).format(name=name, needed=needed)
+            return self._say(objections.IDLE_ALONE, name=name, needed=needed)
         return None
 
     def _note(self, name: str, idle: str | None, problems: list[Problem]) -> str:
         lines = []
         unreadable = self._controls[name].unreadable
         if unreadable:
-            lines.append(Line("bad", self._say(words.NOT_A_SIZE).format(name=name, text=unreadable)))
+            lines.append(Line("bad", self._say(words.NOT_A_SIZE, name=name, text=unreadable)))
         if name in self._draft:
             lines.append(Line("wait", self._say(words.CHANGED_NEEDS_RESTART if self._late(name) else words.CHANGED)))
         if idle:
@@ -307,7 +319,7 @@ class Panel:
         lines = [*report.verdict(self._now, self.lang), *(Line("bad", warning) for warning in self._now.warnings)]
         if self._draft:
             settings = report.named(AllocConf(self._draft))
-            lines.append(Line("wait", self._say(words.NOT_APPLIED).format(settings=settings)))
+            lines.append(Line("wait", self._say(words.NOT_APPLIED, settings=settings)))
         state = escape(report.state(self._now, self.lang))
         return f'<div class="colab-alloc-quiet">{state}</div>' + "".join(map(report.html_line, lines))
 
@@ -328,8 +340,8 @@ class Panel:
     def _copyable(self, code: str) -> str:
         copied, copy = escape(self._say(words.COPIED)), escape(self._say(words.COPY))
         return (
-            f'<div class="colab-alloc-code"><input readonly aria-label="{escape(self._say(words.THE_LINE))}" '
-            f'value="{escape(code)}">'
+            f'<div class="colab-alloc-code"><textarea readonly rows="{1 + len(code) // _CODE_WIDTH}" '
+            f'aria-label="{escape(self._say(words.THE_LINE))}">{escape(code)}</textarea>'
             f'<button type="button" data-copied="{copied}" onclick="{_COPY}">{copy}</button></div>'
         )
 
@@ -338,7 +350,7 @@ def _unknown_options(options: list[Option], lang: str) -> str:
     said = []
     for option in options:
         when, release = (words.WENT, option.until) if option.until else (words.CAME, option.since)
-        said.append(f"<div><code>{option.name}</code> {escape(when.in_(lang).format(release=shown(release)))}</div>")
+        said.append(f"<div><code>{option.name}</code> {escape(when.in_(lang, release=shown(release)))}</div>")
     return "".join(said)
 
 

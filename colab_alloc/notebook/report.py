@@ -13,7 +13,7 @@ from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Kind, Option, Value, known_to
 from colab_alloc.conf.predict import Verdict
 from colab_alloc.conf.values import same
-from colab_alloc.language import Words
+from colab_alloc.language import Words, apart
 from colab_alloc.notebook import words
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
@@ -194,27 +194,23 @@ def kept_lines(kept: Kept, lang: str = "en") -> list[Line]:
     """Say what every new kernel starts with."""
     if kept.conf is None:
         return [Line("good", words.FORGOTTEN.in_(lang))]
-    settings = named(kept.conf) or words.DEFAULTS.in_(lang)
-    lines = [Line("good", words.KEPT.in_(lang).format(settings=settings))]
+    settings = named(kept.conf) or words.DEFAULTS
+    lines = [Line("good", words.KEPT.in_(lang, settings=settings))]
     return [*lines, Line("wait", words.KEPT_ON_COLAB.in_(lang))] if kept.front_end is COLAB else lines
 
 
 def restart_lines(restart: Restart, lang: str = "en") -> list[Line]:
     """Say what a restart that was prepared will do, and what is left to the person."""
-    where, settings = restart.front_end, named(restart.conf) or words.DEFAULTS.in_(lang)
-    by_hand = where.by_hand.in_(lang)
+    where, settings = restart.front_end, named(restart.conf) or words.DEFAULTS
     if not restart.carried:
-        variable = status().variable
-        assignment = f"{variable}='{restart.conf.for_torch()}'"
-        said = words.CANNOT_RESTART.in_(lang)
-        return [Line("bad", said.format(front_end=where.name, by_hand=by_hand, assignment=assignment))]
+        assignment = f"{status().variable}='{restart.conf.for_torch()}'"
+        said = words.CANNOT_RESTART.in_(lang, front_end=where.name, by_hand=where.by_hand, assignment=assignment)
+        return [Line("bad", said)]
     if where.restarts:
-        lines = [
-            Line("wait", words.RESTARTING.in_(lang).format(settings=settings)),
-            Line("wait", where.notice.in_(lang)),
-        ]
+        said = words.RESTARTING.in_(lang, settings=settings)
+        lines = [Line("wait", said), Line("wait", where.notice.in_(lang))]
     else:
-        lines = [Line("wait", words.RESTART_BY_HAND.in_(lang).format(settings=settings, by_hand=by_hand))]
+        lines = [Line("wait", words.RESTART_BY_HAND.in_(lang, settings=settings, by_hand=where.by_hand))]
     return lines if restart.before_first_cell else [*lines, Line("bad", words.LOAD_FIRST.in_(lang))]
 
 
@@ -277,10 +273,11 @@ def verdict(status: Status, lang: str = "en") -> list[Line]:
     for outcome, (tone, sentence) in words.OUTCOMES.items():
         those = status.asked_for.only(*(name for name in status.asked_for if status.outcome(name) == outcome))
         for source, names in _by_source(those, status.sources) if outcome == "in effect" else [(None, those)]:
-            said = sentence.filled(variable=status.variable, source=source.in_(lang) if source else "").in_(lang)
+            said = sentence.in_(lang, variable=status.variable, source=source or "")
             remedy = _remedy(status, outcome, names)
             if names:
-                lines.append(Line(tone, f"{named(those.only(*names))}: {said}{remedy}"))
+                settings = apart(named(those.only(*names)), lang)
+                lines.append(Line(tone, f"{settings}: {said}{remedy}"))
     return lines
 
 

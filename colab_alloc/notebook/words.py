@@ -53,7 +53,7 @@ MORE_OPTIONS: Final = Words("More options ({count})", "خيارات أخرى ({c
 NOT_IN_THIS_PYTORCH: Final = Words("Not in this PyTorch ({count})", "ليست في هذا الإصدار من PyTorch ({count})")
 CAME: Final = Words("came with PyTorch {release}", "جاء مع PyTorch {release}")
 WENT: Final = Words("was last in PyTorch {release}", "كان آخر ما كان في PyTorch {release}")
-TYPE_A_SIZE: Final = Words("or type MiB", "أو اكتب بالميبي بايت")
+TYPE_A_SIZE: Final = Words("or MiB", "أو ميبي بايت")
 NOT_A_SIZE: Final = Words(
     "{name} takes a whole number of MiB, such as 128, not {text}",
     "يأخذ {name} عددًا صحيحًا من الميبي بايت، مثل 128، لا {text}",

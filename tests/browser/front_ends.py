@@ -98,7 +98,7 @@ CLASSIC: Final = FrontEnd(
 
 def installed() -> list[FrontEnd]:
     """Return the applications of the installed packages."""
-    newest = int(metadata.version("notebook").split(".")[0]) >= 7  # noqa: PLR2004 - the first on JupyterLab's base
+    newest = int(metadata.version("notebook").split(".")[0]) >= 7
     return [LAB, NOTEBOOK] if newest else [CLASSIC]
 
 
@@ -145,7 +145,9 @@ class Notebook:
         deadline = time.monotonic() + seconds
         while not condition():
             if time.monotonic() > deadline:
-                raise TimeoutError(f"not so after {seconds:.0f} s; the page shows: {self.page.inner_text('body')[-3000:]}")
+                raise TimeoutError(
+                    f"not so after {seconds:.0f} s; the page shows: {self.page.inner_text('body')[-3000:]}"
+                )
             self.page.wait_for_timeout(200)
 
     def dismiss_dialogs(self) -> None:
