@@ -161,8 +161,6 @@ class _Divisions(Control):
         self._lang = lang
         self._all = widgets.Dropdown(options=self._numbers(0), **_described(option.name))
         self._table = widgets.VBox([])
-        self._add = widgets.Button(description=words.ADD_SIZE.in_(lang))
-        self._add.on_click(lambda _: self._edit([*self._pairs(), (self._next_size(), 2)]))
         self._rows: list[tuple[Any, Any]] = []
         self._listen(self._all)
         self.widget = widgets.VBox([self._all, self._table])
@@ -173,8 +171,9 @@ class _Divisions(Control):
 
     def enable(self, enabled: bool) -> None:
         super().enable(enabled)
-        for widget in (self._add, *(part for row in self._table.children[:-1] for part in row.children)):
-            widget.disabled = not enabled
+        for widget in all_of(self._table)[1:]:
+            if hasattr(widget, "disabled"):
+                widget.disabled = not enabled
 
     def _numbers(self, value: int) -> list[tuple[str, int | str]]:
         several = sorted({*_NUMBERS[1:], *([value] if value else [])})
@@ -195,13 +194,17 @@ class _Divisions(Control):
         per_size = isinstance(value, tuple)
         self._all.options = self._numbers(value if isinstance(value, int) else 0)
         self._all.value = _TABLE if per_size else value
-        old = self._table.children[:-1]
+        old = self._table.children
         self._rows = [self._row(size, number) for size, number in value] if isinstance(value, tuple) else []
         rows = [self._displayed(row) for row in self._rows]
-        self._table.children = [*rows, self._add] if per_size else []
-        for row in old:
-            for part in (*row.children, row):
-                part.close()
+        self._table.children = [*rows, self._add_button()] if per_size else []
+        for widget in old:
+            discard(widget)
+
+    def _add_button(self) -> Any:
+        button = widgets.Button(description=words.ADD_SIZE.in_(self._lang))
+        button.on_click(lambda _: self._edit([*self._pairs(), (self._next_size(), 2)]))
+        return button
 
     def _row(self, size: divisions.SizeKey, number: int) -> tuple[Any, Any]:
         bounded = ((words.UP_TO.in_(self._lang, size=n), n) for n in _SIZES)
@@ -254,6 +257,19 @@ def control(
         made = _Simple(option, on_change, _simple_widget(option))
     made.show(option.default)
     return made
+
+
+def all_of(widget: Any) -> list[Any]:
+    """Return a widget and all widgets in it."""
+    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in all_of(child))]
+
+
+def discard(widget: Any) -> None:
+    """Close a widget and all widgets in it, with the models of their looks."""
+    for each in all_of(widget):
+        for part in (getattr(each, "style", None), each.layout, each):
+            if part is not None:
+                part.close()
 
 
 def _simple_widget(option: Option) -> Any:

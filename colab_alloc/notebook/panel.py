@@ -23,7 +23,7 @@ from colab_alloc.conf.values import same
 from colab_alloc.conf.version import shown
 from colab_alloc.language import LANGUAGES, Words
 from colab_alloc.notebook import report, words
-from colab_alloc.notebook.controls import Control, control
+from colab_alloc.notebook.controls import Control, control, discard
 from colab_alloc.notebook.offer import RestartButton, on_main_thread
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import apply as changing
@@ -47,7 +47,8 @@ _STYLE: Final = """<style>
 .colab-alloc-note { font-weight: 600; }
 .colab-alloc-code { display: flex; align-items: start; gap: .5em; margin: .15em 0; direction: ltr; }
 .colab-alloc-code textarea { flex: 1; resize: none; font: .92em/1.5 var(--jp-code-font-family, monospace);
-  color: inherit; background: rgba(128,128,128,.12); border: 1px solid rgba(128,128,128,.45); border-radius: 3px; padding: .2em .4em; }
+  color: inherit; background: rgba(128,128,128,.12); border: 1px solid rgba(128,128,128,.45); border-radius: 3px;
+  padding: .2em .4em; }
 .colab-alloc-code button { color: inherit; background: rgba(128,128,128,.18); border: 1px solid rgba(128,128,128,.45);
   border-radius: 3px; padding: .1em .8em; cursor: pointer; }
 .colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
@@ -86,9 +87,7 @@ class Panel:
         if self not in _open:
             return
         _open.discard(self)
-        for widget in _all_of(self.widget):
-            widget.unobserve_all()
-            widget.close()
+        discard(self.widget)
         _listen_to_cells()
 
     def _disconnected(self, change: Any) -> None:
@@ -282,7 +281,7 @@ class Panel:
         self._apply_button.disabled = wrong or not self._draft
         self._restart_button.widget.disabled = wrong or not (late or waits)
         self._keep_button.disabled = wrong
-        self._forget_button.disabled = not restart.place().kept.exists()
+        self._forget_button.disabled = not restart.place().keeps()
 
     def _idle(self, name: str, wanted: AllocConf) -> str | None:
         """Say why an option does nothing whatever its value, given the others; None when it does something."""
@@ -352,11 +351,6 @@ def _unknown_options(options: list[Option], lang: str) -> str:
         when, release = (words.WENT, option.until) if option.until else (words.CAME, option.since)
         said.append(f"<div><code>{option.name}</code> {escape(when.in_(lang, release=shown(release)))}</div>")
     return "".join(said)
-
-
-def _all_of(widget: Any) -> list[Any]:
-    """Return a widget and all widgets in it."""
-    return [widget, *(inner for child in getattr(widget, "children", ()) for inner in _all_of(child))]
 
 
 def panel(lang: str = "en") -> Any:

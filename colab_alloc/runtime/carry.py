@@ -74,10 +74,16 @@ class Place:
         """The file that loads the extension before the first cell."""
         return self.profile / "startup" / _STARTUP
 
+    def keeps(self) -> bool:
+        """Say whether a configuration is kept for every new kernel."""
+        with contextlib.suppress(OSError):
+            return self.kept.exists()
+        return False
+
     def waiting(self) -> bool:
         """Say whether any file waits for a kernel to start, this one's or another's."""
         others = self.connection.parent.glob(f"*{_ONCE}") if self.connection else ()
-        return self.kept.exists() or any(others)
+        return self.keeps() or any(others)
 
 
 class _Ignored(Exception):  # noqa: N818 - it becomes a warning
@@ -136,32 +142,38 @@ def resume(place: Place) -> list[str]:
 
 
 def _resume_kept(place: Place) -> Iterator[str]:
-    if not place.kept.exists():
-        return
     try:
         conf, _ = _read(place.kept)
         apply(conf)
+    except FileNotFoundError:
+        return
     except (OSError, _Ignored, AllocConfError) as error:
         yield f"! colab_alloc: {place.kept} is ignored: {error}"
     else:
-        yield f"→ colab_alloc: kept for every new kernel: {conf or 'PyTorch defaults'} (%alloc_conf --forget ends that)"
+        yield f"→ colab_alloc: kept for every new kernel: {_said(conf)} (%alloc_conf --forget ends that)"
 
 
 def _resume_once(place: Place) -> Iterator[str]:
-    if place.once is None or not place.once.exists():
+    if place.once is None:
         return
     try:
         conf, process = _read(place.once)
         if process == _THIS_PROCESS:
             return
         _replace_all(conf)
+    except FileNotFoundError:
+        return
     except (OSError, _Ignored, AllocConfError) as error:
         yield f"! colab_alloc: {place.once} is ignored: {error}"
     else:
-        yield f"→ colab_alloc: carried over the restart: {conf or 'PyTorch defaults'}"
+        yield f"→ colab_alloc: carried over the restart: {_said(conf)}"
     with contextlib.suppress(OSError):
         place.once.unlink()
         _tidy(place)
+
+
+def _said(conf: AllocConf) -> str:
+    return str(conf) or "PyTorch's defaults"
 
 
 def _replace_all(conf: AllocConf) -> None:

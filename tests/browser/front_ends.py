@@ -42,9 +42,9 @@ class FrontEnd:
         cell: CSS of a code cell.
         editor: CSS of its editor, within the cell.
         output: CSS of its output, within the cell.
-        busy: CSS of what is on the page, within a cell, while that cell waits or runs.
-        dark: the settings file and text that make it dark; None where it has no dark theme.
+        prompt: CSS of its prompt, within the cell.
         dialog: CSS of the button that dismisses a dialog.
+        dark: the settings file and text that make it dark; None where it has no dark theme.
     """
 
     name: str
@@ -56,6 +56,9 @@ class FrontEnd:
     prompt: str
     dialog: str
     dark: tuple[str, str] | None = None
+
+    def __str__(self) -> str:
+        return self.name
 
 
 _DARK: Final = (

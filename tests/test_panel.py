@@ -1,0 +1,358 @@
+"""The panel without a browser: what its controls do to the process, and what it says. tests/browser has the clicks."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import re
+import sys
+import threading
+from collections.abc import Iterator
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import ipywidgets as widgets
+import pytest
+
+import colab_alloc
+from colab_alloc import UNLIMITED, AllocConf, apply, reset, status
+from colab_alloc.conf.options import OPTIONS, Kind, Value, known_to
+from colab_alloc.conf.presets import PRESETS
+from colab_alloc.conf.version import TorchBuild
+from colab_alloc.language import LANGUAGES
+from colab_alloc.notebook import controls, panel, words
+from colab_alloc.notebook.controls import control
+from colab_alloc.notebook.panel import Panel
+from colab_alloc.runtime import restart, torch_state
+from tests import fake_shell, fake_torch
+
+CUDA = TorchBuild("2.14.1+cu130", cuda="13.0")
+VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
+
+
+@pytest.fixture
+def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fake_shell.FakeShell]:
+    fake_torch.install(monkeypatch, CUDA)
+    yield fake_shell.install(monkeypatch, tmp_path)
+    panel.close_all()
+    fake_torch.forget(monkeypatch)
+
+
+@pytest.fixture
+def form(shell: fake_shell.FakeShell) -> Panel:
+    assert shell
+    return Panel()
+
+
+def inside(widget: Any) -> list[Any]:
+    return controls.all_of(widget)
+
+
+def text(widget: Any) -> str:
+    """All words in HTML widgets, tags taken out."""
+
+    class Words(HTMLParser):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[str] = []
+
+        def handle_data(self, data: str) -> None:
+            self.found.append(data)
+
+    reader = Words()
+    for each in inside(widget):
+        if isinstance(each, widgets.HTML):
+            reader.feed(each.value.partition("</style>")[2] if "</style>" in each.value else each.value)
+    return re.sub("[\u2066-\u2069]", "", " ".join(" ".join(reader.found).split()))
+
+
+def button(form: Panel, name: str) -> Any:
+    return next(w for w in inside(form.widget) if isinstance(w, widgets.Button) and w.description == name)
+
+
+def choose(form: Panel, name: str, value: Value) -> None:
+    """Do what a person does: change the main widget of a row."""
+    form._controls[name]._inputs[0].value = value
+
+
+def line(form: Panel) -> str:
+    found = re.search(r"<textarea[^>]*>([^<]*)</textarea>", form._line.value)
+    return found[1] if found else ""
+
+
+@pytest.mark.parametrize("torch", ["1.13.1", "2.0.1", "2.9.1", "2.11.0", "2.14.1"])
+def test_there_is_a_row_for_each_option_of_this_pytorch(
+    shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch, torch: str
+) -> None:
+    assert shell
+    fake_torch.install(monkeypatch, TorchBuild(torch, cuda="12.8"))
+    form = Panel()
+    known = {option.name for option in known_to(status().torch_release)}
+    assert set(form._controls) == known
+    for name in set(OPTIONS) - known:
+        assert f"{name} {'was last in' if OPTIONS[name].until else 'came with'} PyTorch" in text(form.widget)
+
+
+def test_a_choice_is_shown_as_the_exact_line_and_applied_by_a_click(form: Panel) -> None:
+    assert "PYTORCH_CUDA_ALLOC_CONF is not set: PyTorch's defaults" in text(form.widget)
+    assert button(form, "Apply").disabled
+    choose(form, "max_split_size_mb", 128)
+    choose(form, "expandable_segments", True)
+    assert line(form) == f"{VARIABLE}=max_split_size_mb:128,expandable_segments:True"
+    assert "Not applied yet: max_split_size_mb 128 MiB, expandable_segments True" in text(form.widget)
+    assert f'os.environ["{VARIABLE}"]' in form._line.value.replace("&quot;", '"')
+    assert VARIABLE not in os.environ
+    button(form, "Apply").click()
+    assert os.environ[VARIABLE] == "max_split_size_mb:128,expandable_segments:True"
+    assert "max_split_size_mb 128 MiB, expandable_segments True: will be read when CUDA starts" in text(form.widget)
+    assert button(form, "Apply").disabled
+    choose(form, "max_split_size_mb", UNLIMITED)
+    button(form, "Apply").click()
+    assert os.environ[VARIABLE] == "expandable_segments:True"
+
+
+def test_two_options_against_each_other_are_told_under_their_row(form: Panel) -> None:
+    choose(form, "max_split_size_mb", 128)
+    choose(form, "expandable_segments", True)
+    assert "works against expandable_segments" in form._notes["max_split_size_mb"].value
+
+
+@pytest.mark.parametrize(
+    ("typed", "value"),
+    [("300", 300), ("1GiB", 1024), ("١٢٨", 128), (" 64 ", 64), ("", UNLIMITED), ("unlimited", UNLIMITED)],
+)
+def test_any_size_can_be_typed(form: Panel, typed: str, value: Value) -> None:
+    choose(form, "max_split_size_mb", 256)
+    slider, box = form._controls["max_split_size_mb"]._inputs
+    box.value = typed
+    assert form._draft["max_split_size_mb"] == slider.value == value
+
+
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("10", "max_split_size_mb must be 20 or more in PyTorch 2.14, not 10"),
+        ("128.7", "takes a whole number of MiB, such as 128, not 128.7"),
+        ("<b>", "takes a whole number of MiB, such as 128, not <b>"),
+        ("-5", "takes a whole number of MiB"),
+    ],
+)
+def test_what_pytorch_would_refuse_says_why_and_cannot_be_applied(form: Panel, typed: str, why: str) -> None:
+    form._controls["max_split_size_mb"]._inputs[1].value = typed
+    assert why in text(form._notes["max_split_size_mb"])
+    assert "<b>" not in form._notes["max_split_size_mb"].value.replace("<b>!</b>", "").replace("<b>→</b>", "")
+    for name in ("Apply", "Keep for every new kernel", "Restart and apply"):
+        assert button(form, name).disabled
+    form._controls["max_split_size_mb"]._inputs[1].value = "128"
+    assert not button(form, "Apply").disabled
+
+
+def test_the_threshold_that_ends_at_one_is_refused_at_one(form: Panel) -> None:
+    choose(form, "garbage_collection_threshold", 1.0)
+    assert "must be between 0 and 1, ends excluded" in text(form._notes["garbage_collection_threshold"])
+    assert button(form, "Apply").disabled
+
+
+def test_rows_without_effect_are_greyed_with_the_reason(form: Panel) -> None:
+    note = form._notes["max_non_split_rounding_mb"]
+    assert "max_non_split_rounding_mb does nothing without max_split_size_mb" in text(note)
+    assert form._controls["max_non_split_rounding_mb"]._inputs[0].disabled
+    choose(form, "max_split_size_mb", 128)
+    assert text(note) == ""
+    assert not form._controls["max_non_split_rounding_mb"]._inputs[0].disabled
+    choose(form, "backend", "cudaMallocAsync")
+    for name in form._controls:
+        greyed = all(widget.disabled for widget in form._controls[name]._inputs)
+        assert greyed == (name != "backend")
+        assert (f"backend:cudaMallocAsync ignores {name}" in text(form._notes[name])) == greyed
+
+
+def test_divisions_per_size(form: Panel) -> None:
+    table = form._controls["roundup_power2_divisions"]
+    choose(form, "roundup_power2_divisions", "table")  # type: ignore[arg-type]
+    assert table.value == ((256, 1), (512, 2), (1024, 4), (">", 8))
+    rows: Any = table
+    size, number = rows._rows[1]
+    number.value = 16
+    size.value = 128
+    assert form._draft["roundup_power2_divisions"] == ((128, 16), (256, 1), (1024, 4), (">", 8))
+    first_row = rows._table.children[0]
+    first_row.children[-1].click()  # Remove
+    assert form._draft["roundup_power2_divisions"] == ((128, 16), (1024, 4), (">", 8))
+    rows._table.children[-1].click()
+    assert form._draft["roundup_power2_divisions"] == ((128, 16), (256, 2), (1024, 4), (">", 8))
+    choose(form, "roundup_power2_divisions", 8)
+    assert line(form) == f"{VARIABLE}=roundup_power2_divisions:8"
+
+
+def test_every_control_shows_every_sensible_value(shell: fake_shell.FakeShell) -> None:
+    assert shell
+    for option in OPTIONS.values():
+        torch = option.until or (2, 14)
+        made = control(option, lambda _: pytest.fail("nobody changed it"), torch, 16 << 30, "en")
+        for value in (option.default, *option.examples, *([12345] if option.kind is Kind.MIB else [])):
+            made.show(value)
+            assert made.value == value, option.name
+        assert option.name in [widget.description for widget in inside(made.widget) if hasattr(widget, "description")]
+
+
+def test_every_control_has_a_label(form: Panel) -> None:
+    for widget in inside(form.widget):
+        if isinstance(widget, (widgets.ValueWidget, widgets.Button)) and not isinstance(widget, widgets.HTML):
+            assert widget.description, widget
+
+
+def test_panels_and_the_magic_stay_in_step(form: Panel, shell: fake_shell.FakeShell) -> None:
+    other = Panel()
+    choose(form, "max_split_size_mb", 128)
+    button(form, "Apply").click()
+    assert other._controls["max_split_size_mb"].value == 128
+    apply(AllocConf(expandable_segments=True))  # in a cell
+    shell.events.a_cell_ends()
+    for each in (form, other):
+        assert each._controls["expandable_segments"].value is True
+    choose(other, "max_split_size_mb", 64)
+    reset()
+    shell.events.a_cell_ends()
+    assert form._controls["max_split_size_mb"].value is UNLIMITED
+    assert other._controls["max_split_size_mb"].value == 64  # what is not applied yet stays
+
+
+def test_reset(form: Panel) -> None:
+    choose(form, "max_split_size_mb", 128)
+    button(form, "Apply").click()
+    choose(form, "max_split_size_mb", 64)
+    button(form, "Reset").click()
+    assert VARIABLE not in os.environ
+    assert form._controls["max_split_size_mb"].value is UNLIMITED
+    assert "Nothing is asked for" in text(form.widget)
+
+
+def test_restart_asks_once_and_applies(
+    form: Panel, shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert button(form, "Restart and apply").disabled
+    fake_torch.start(monkeypatch, CUDA)  # `import torch` settles the back end
+    shell.events.a_cell_ends()
+    choose(form, "backend", "cudaMallocAsync")
+    assert "changed, not applied yet; needs a kernel restart" in text(form._notes["backend"])
+    button(form, "Restart and apply").click()
+    assert shell.kernel.restarts == 0
+    choose(form, "backend", "native")
+    choose(form, "backend", "cudaMallocAsync")
+    button(form, "Restart and apply").click()  # another change in between: it asks again
+    button(form, "Really restart? All variables are lost").click()
+    shell.kernel.become_idle()
+    assert shell.kernel.restarts == 1
+    once = restart.place().once
+    assert once
+    assert "backend:cudaMallocAsync" in once.read_text()
+    assert "Restarting the kernel; then in effect: backend cudaMallocAsync" in text(form.widget)
+
+
+def test_keep_and_forget(form: Panel) -> None:
+    choose(form, "max_split_size_mb", 128)
+    button(form, "Keep for every new kernel").click()
+    assert "Kept for every new kernel of this profile: max_split_size_mb 128 MiB" in text(form.widget)
+    assert restart.place().keeps()
+    assert VARIABLE not in os.environ  # keeping is not applying
+    button(form, "Forget what is kept").click()
+    assert "Nothing is kept for new kernels any more" in text(form.widget)
+    assert button(form, "Forget what is kept").disabled
+
+
+def test_a_click_on_another_thread_waits_for_the_cell_and_says_so(form: Panel, shell: fake_shell.FakeShell) -> None:
+    choose(form, "max_split_size_mb", 128)
+    clicking = threading.Thread(target=button(form, "Apply").click)
+    clicking.start()
+    clicking.join()
+    assert VARIABLE not in os.environ
+    assert words.WAITS.en in text(form.widget)
+    shell.kernel.become_idle()
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert words.WAITS.en not in text(form.widget)
+
+
+def test_a_closed_panel_leaves_nothing_behind(shell: fake_shell.FakeShell) -> None:
+    def alive() -> int:
+        new = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 8
+        return len(widgets.Widget.widgets if new is None else new)
+
+    before, threads = alive(), threading.active_count()
+    forms = [Panel() for _ in range(2)]
+    choose(forms[0], "roundup_power2_divisions", "table")  # type: ignore[arg-type]
+    assert shell.events.callbacks["post_run_cell"] == [panel.refresh_all]
+    forms[0].close()
+    forms[0].close()
+    forms[1].widget.close()  # as when the page is lost
+    assert shell.events.callbacks["post_run_cell"] == []
+    assert alive() == before
+    assert threading.active_count() == threads
+
+
+def test_presets_are_what_they_say(form: Panel) -> None:
+    apply(AllocConf(garbage_collection_threshold=0.5))
+    form.refresh()
+    for preset in PRESETS:
+        form._preset.value = preset
+        assert form._draft.get("garbage_collection_threshold", 0.0) == preset.conf.get(
+            "garbage_collection_threshold", 0.0
+        )
+        assert preset.source in text(form.widget)
+        assert preset.purpose.en in text(form.widget)
+        warned = [problem.message for problem in preset.conf.problems(torch="2.14", platform="linux")]
+        assert warned == []
+        assert preset.source.startswith("docs/source/notes/cuda.rst")
+
+
+def test_old_releases_offer_only_what_they_have(shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shell
+    fake_torch.install(monkeypatch, TorchBuild("2.0.1", cuda="11.8"))
+    offered = [preset for _, preset in Panel()._preset.options if preset]
+    assert all(AllocConf(preset.conf).problems(torch="2.0") == [] for preset in offered)
+    assert len(offered) == 3
+
+
+def test_arabic_runs_right_to_left_and_configurations_left_to_right(shell: fake_shell.FakeShell) -> None:
+    assert shell
+    form = Panel("ar")
+    form._controls["max_split_size_mb"]._inputs[1].value = "10"
+    shown = [w for w in inside(form.widget) if isinstance(w, widgets.HTML) and w.value]
+    assert all('dir="rtl" lang="ar"' in widget.value for widget in shown)
+    assert "يجب أن تكون 20 أو أكثر" in text(form.widget)
+    assert "\u2068max_split_size_mb 10 MiB\u2069" in form._banner.value
+    assert ".colab-alloc-code { display: flex; align-items: start; gap: .5em; margin: .15em 0; direction: ltr; }" in (
+        panel._STYLE
+    )
+    english = [word.en for word in vars(words).values() if isinstance(word, words.Words) and "{" not in word.en]
+    said = text(form.widget)
+    assert not [word for word in english if len(word) > 8 and word in said]
+
+
+def test_all_words_are_in_every_language() -> None:
+    for name, word in vars(words).items():
+        if isinstance(word, words.Words):
+            assert all(word), name
+            gaps = [set(re.findall(r"{(\w+)", said)) for said in word]
+            assert all(found == gaps[0] for found in gaps), name
+    assert words.Words._fields == LANGUAGES
+
+
+def test_bad_use_is_refused(form: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert form
+    with pytest.raises(ValueError, match="lang must be one of en, ar, not 'de'"):
+        colab_alloc.panel("de")
+    monkeypatch.setattr(restart, "shell", lambda: None)
+    with pytest.raises(RuntimeError, match="the panel needs IPython in a notebook"):
+        colab_alloc.panel()
+
+
+def test_stops_end_below_the_memory_of_the_gpu(shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shell
+    monkeypatch.setattr(torch_state, "capacity", lambda: 16 << 30)
+    stops = [value for _, value in Panel()._controls["max_split_size_mb"]._inputs[0].options]
+    assert stops[0] == 20
+    assert stops[-2:] == [12288, UNLIMITED]
+    ratios = [larger / smaller for smaller, larger in itertools.pairwise(stops[:-1])]
+    assert max(ratios) <= 1.5
