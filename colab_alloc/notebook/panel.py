@@ -53,7 +53,7 @@ _STYLE: Final = """<style>
   border-radius: 3px; padding: .1em .8em; cursor: pointer; }
 .colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
 </style>"""
-_CODE_WIDTH: Final = 64  # characters that surely fit in a line
+_CODE_WIDTH: Final = 72  # characters that fit in a line
 _NO_PRESET: Final = ""  # ipywidgets 7 shows no choice whose value is None
 # execCommand also works where the page is not served over https, and within Colab's frames.
 _COPY: Final = "this.previousElementSibling.select();document.execCommand('copy');this.textContent=this.dataset.copied"
@@ -339,7 +339,7 @@ class Panel:
     def _copyable(self, code: str) -> str:
         copied, copy = escape(self._say(words.COPIED)), escape(self._say(words.COPY))
         return (
-            f'<div class="colab-alloc-code"><textarea readonly rows="{1 + len(code) // _CODE_WIDTH}" '
+            f'<div class="colab-alloc-code"><textarea readonly rows="{-(-len(code) // _CODE_WIDTH)}" '
             f'aria-label="{escape(self._say(words.THE_LINE))}">{escape(code)}</textarea>'
             f'<button type="button" data-copied="{copied}" onclick="{_COPY}">{copy}</button></div>'
         )
