@@ -66,11 +66,13 @@ def test_the_test_command_is_where_ci_finds_it() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     (command,) = re.findall(r"sed -n .*", script)
     found = subprocess.run(["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    assert found == 'pip install -e ".[test,torch]" && python -m pytest\n'
+    assert found == 'pip install -e ".[test,browser,torch]" && python -m pytest\n'
 
 
 def test_every_option_of_the_magic_is_in_the_table() -> None:
     from colab_alloc.notebook.magics import alloc_conf_parser
 
     for action in alloc_conf_parser()._actions:
-        assert not action.option_strings or any(f"`%alloc_conf {flag}`" in README for flag in action.option_strings)
+        assert not action.option_strings or any(
+            f"{flag}`" in README or f"`{flag} " in README for flag in action.option_strings
+        )

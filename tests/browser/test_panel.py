@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from playwright.sync_api import Locator
 
 from tests.browser.front_ends import CLASSIC, NOTEBOOK, FrontEnd, Notebook, installed, opened
 from tests.virtual_gpu import VirtualGpu
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Locator
 
 pytestmark = pytest.mark.browser
 
