@@ -239,6 +239,7 @@ def test_restart_asks_once_and_applies(
     assert "changed, not applied yet; needs a kernel restart" in text(form._notes["backend"])
     button(form, "Restart and apply").click()
     assert shell.kernel.restarts == 0
+    assert "The page may say that the kernel died and will restart: that is this restart" in text(form.widget)
     choose(form, "backend", "native")
     choose(form, "backend", "cudaMallocAsync")
     button(form, "Restart and apply").click()  # another change in between: it asks again

@@ -10,6 +10,7 @@ import ipywidgets as widgets
 from IPython.display import display
 
 from colab_alloc.notebook import report, words
+from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import restart
 
 
@@ -37,14 +38,16 @@ class RestartButton:
 
     Args:
         lang: "en" or "ar".
+        tell: shows sentences beside the button.
         restart_now: what to do when the person is sure.
 
     Attributes:
         widget: what to display.
     """
 
-    def __init__(self, lang: str, restart_now: Callable[[], None]) -> None:
+    def __init__(self, lang: str, tell: Callable[[list[Line]], None], restart_now: Callable[[], None]) -> None:
         self._lang = lang
+        self._tell = tell
         self._restart_now = restart_now
         self.widget = widgets.Button(layout={"width": "auto"})
         self.widget.on_click(self._clicked)
@@ -64,6 +67,8 @@ class RestartButton:
             self._sure = True
             self.widget.description = words.REALLY_RESTART.in_(self._lang)
             self.widget.button_style = "danger"
+            notice = restart.front_end().notice.in_(self._lang)
+            self._tell([Line("wait", notice)] if notice else [])
 
 
 def offer_restart(lang: str = "en") -> None:
@@ -72,18 +77,20 @@ def offer_restart(lang: str = "en") -> None:
         return
     message = widgets.HTML()
 
+    def tell(lines: list[Line]) -> None:
+        message.value = "".join(map(report.html_line, lines))
+
     def restart_now() -> None:
         try:
-            lines = report.restart_lines(restart.prepare(), lang)
+            tell(report.restart_lines(restart.prepare(), lang))
             restart.shut_down()
         except restart.RestartError as error:
-            lines = [report.Line("bad", words.REFUSED.in_(lang, error=error))]
-        message.value = "".join(map(report.html_line, lines))
+            tell([Line("bad", words.REFUSED.in_(lang, error=str(error)))])
 
     def clicked() -> None:
         if not on_main_thread(restart_now):
-            message.value = report.html_line(report.Line("wait", words.WAITS.in_(lang)))
+            tell([Line("wait", words.WAITS.in_(lang))])
 
-    button = RestartButton(lang, clicked)
+    button = RestartButton(lang, tell, clicked)
     show(widgets.HBox([button.widget, message]), words.RESTART_WITH.in_(lang))
     restart.offer_in_colab()

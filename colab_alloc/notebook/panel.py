@@ -165,7 +165,7 @@ class Panel:
     def _buttons(self) -> Any:
         self._apply_button = self._button(words.APPLY, self._apply, "primary")
         self._reset_button = self._button(words.RESET, self._reset)
-        self._restart_button = RestartButton(self.lang, lambda: self._on_main_thread(self._restart))
+        self._restart_button = RestartButton(self.lang, self._tell, lambda: self._on_main_thread(self._restart))
         self._keep_button = self._button(words.KEEP, self._keep)
         self._forget_button = self._button(words.FORGET, self._forget)
         buttons = [
@@ -216,11 +216,15 @@ class Panel:
             self._said = []
             self._show()
 
+    def _tell(self, lines: list[Line]) -> None:
+        with self._lock:
+            self._said = lines
+            self._show()
+
     def _on_main_thread(self, work: Callable[[], None]) -> None:
         with self._lock:
             if not on_main_thread(lambda: self._do(work)):
-                self._said = [Line("wait", self._say(words.WAITS))]
-                self._show()
+                self._tell([Line("wait", self._say(words.WAITS))])
 
     def _do(self, work: Callable[[], None]) -> None:
         with self._lock:
@@ -228,7 +232,7 @@ class Panel:
             try:
                 work()
             except (AllocConfError, restart.RestartError) as error:
-                self._said = [Line("bad", self._say(words.REFUSED, error=error))]
+                self._said = [Line("bad", self._say(words.REFUSED, error=str(error)))]
             self._now = status()
             self._show()
         refresh_all()

@@ -205,16 +205,15 @@ def shut_down() -> None:
 
 
 def offer_in_colab() -> None:
-    """In Colab, show its own prompt to restart, the one that follows a pip install (google.colab._pip, 2026-04).
-
-    Raises:
-        RestartError: the configuration cannot be carried over.
-    """
+    """In Colab, show its own prompt to restart, the one that follows a pip install (google.colab._pip, 2026-04)."""
     if front_end() is not COLAB:
         return
     from IPython.display import display
 
-    prepare()
+    try:
+        prepare()  # the prompt restarts without asking us
+    except RestartError:
+        return
     prompt = {"pip_warning": {"packages": ["torch"]}, "id": uuid.uuid4().hex}
     display({"application/vnd.colab-display-data+json": prompt}, raw=True)
 
