@@ -9,6 +9,7 @@ from typing import Any
 import ipywidgets as widgets
 from IPython.display import display
 
+from colab_alloc.conf.problem import AllocConfError
 from colab_alloc.notebook import report, words
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import restart
@@ -78,13 +79,13 @@ def offer_restart(lang: str = "en") -> None:
     message = widgets.HTML()
 
     def tell(lines: list[Line]) -> None:
-        message.value = "".join(map(report.html_line, lines))
+        message.value = report.directed("".join(map(report.html_line, lines)), lang)
 
     def restart_now() -> None:
         try:
             tell(report.restart_lines(restart.prepare(), lang))
             restart.shut_down()
-        except restart.RestartError as error:
+        except (AllocConfError, restart.RestartError) as error:
             tell([Line("bad", words.REFUSED.in_(lang, error=str(error)))])
 
     def clicked() -> None:

@@ -191,8 +191,7 @@ class Panel:
         return said.in_(self.lang, **gaps)
 
     def _html(self, content: str) -> str:
-        direction = "rtl" if self.lang == "ar" else "ltr"
-        return f'<div dir="{direction}" lang="{self.lang}">{content}</div>'
+        return report.directed(content, self.lang)
 
     # What the person does
 

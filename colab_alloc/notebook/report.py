@@ -82,6 +82,12 @@ def html_line(line: Line) -> str:
     return f"<div><b>{_MARKS[line.tone]}</b> {escape(line.words)}</div>"
 
 
+def directed(content: str, lang: str) -> str:
+    """Return HTML that runs in the direction of its language."""
+    direction = "rtl" if lang == "ar" else "ltr"
+    return f'<div dir="{direction}" lang="{lang}">{content}</div>'
+
+
 def _quiet(words: str) -> str:
     return f'<div style="opacity:.75">{escape(words)}</div>' if words else ""
 
