@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import colab_alloc
 from colab_alloc import UNLIMITED, AllocConf, AllocConfError
 from colab_alloc.conf.options import BACKENDS, OPTIONS, Kind, Option
 from colab_alloc.conf.values import same
@@ -249,3 +252,17 @@ def test_any_text_is_a_configuration_or_a_refusal_in_words(text: str) -> None:
         problems = conf.problems(torch="2.14")
         assert AllocConf.parse(str(conf)) == conf
     assert all(0 <= start <= end <= len(text) for start, end in (problem.span for problem in problems))
+
+
+@pytest.mark.parametrize(
+    "settings", [AllocConf(max_split_size_mb=128), {"max_split_size_mb": 128}, "max_split_size_mb=128MB"]
+)
+def test_settings_are_taken_in_any_form(settings: Any) -> None:
+    assert AllocConf.of(settings) == AllocConf(max_split_size_mb=128)
+
+
+@pytest.mark.parametrize("settings", [3, None, ["max_split_size_mb:128"], b"max_split_size_mb:128"])
+def test_and_in_no_other(settings: Any) -> None:
+    for take in (AllocConf.of, colab_alloc.apply, colab_alloc.restart, AllocConf.parse, colab_alloc.predict):
+        with pytest.raises(TypeError, match=f", not {type(settings).__name__}"):
+            take(settings)

@@ -49,7 +49,10 @@ class AllocConf(Mapping[str, Value]):
         Raises:
             AllocConfError: the text is not of the grammar, or names and values in it are not; all that is wrong is
                 in its `problems`, with the places in the text.
+            TypeError: it is no text.
         """
+        if not isinstance(text, str):
+            raise TypeError(f"the text of a configuration is a str, not {type(text).__name__}; AllocConf.of takes more")
         parsed = grammar.parse(text)
         settings: dict[str, Value] = {}
         repairs, errors = parsed.repairs, []
@@ -70,6 +73,23 @@ class AllocConf(Mapping[str, Value]):
         conf = cls(settings)
         conf._text, conf._repairs = text, tuple(repairs)
         return conf
+
+    @classmethod
+    def of(cls, settings: Mapping[str, Any] | str) -> AllocConf:
+        """Return settings in whichever form they are given: a configuration, names with values, or a text.
+
+        Raises:
+            AllocConfError: as for `AllocConf(...)` and `AllocConf.parse`.
+            TypeError: they are in none of these forms.
+        """
+        if isinstance(settings, cls):
+            return settings
+        if isinstance(settings, str):
+            return cls.parse(settings)
+        if isinstance(settings, Mapping):
+            return cls(settings)
+        what = type(settings).__name__
+        raise TypeError(f"settings are an AllocConf, a dict or a text like 'max_split_size_mb:128', not {what}")
 
     def problems(
         self, torch: str | None = None, platform: str | None = None, capacity: int | None = None, lang: str = "en"

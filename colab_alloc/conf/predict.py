@@ -64,7 +64,10 @@ def predict(text: str, torch: str | None = None) -> Verdict:
 
     Raises:
         ValueError: the version is older than 2.0, whose parser is not described here.
+        TypeError: it is no text.
     """
+    if not isinstance(text, str):
+        raise TypeError(f"predict takes the text that PyTorch would get, not {type(text).__name__}; str() makes one")
     build = version.installed()
     number = version.release(torch) if torch else build.release if build else version.NEWEST
     if number < OLDEST_PREDICTED:

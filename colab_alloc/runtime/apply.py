@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Change
@@ -41,12 +42,17 @@ class Applied(Result):
     problems: tuple[Problem, ...] = ()
 
 
-def apply(conf: AllocConf) -> Applied:
+def apply(settings: Mapping[str, Any] | str) -> Applied:
     """Apply settings over those asked for before; options not named stay as they are.
+
+    Args:
+        settings: an AllocConf, a dict of names and values, or a text.
 
     Raises:
         AllocConfError: the installed PyTorch would refuse the settings; nothing was changed.
+        TypeError: they are in none of these forms.
     """
+    conf = AllocConf.of(settings)
     with LEDGER.lock:
         before = status()
         wanted = merged(conf, before.asked_for)

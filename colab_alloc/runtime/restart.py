@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -132,31 +133,37 @@ def front_end() -> FrontEnd:
     return VSCODE if "VSCODE_PID" in os.environ else JUPYTER
 
 
-def restart(conf: AllocConf | None = None) -> Restart:
+def restart(settings: Mapping[str, Any] | str = "") -> Restart:
     """Restart the kernel, with everything asked for so far and these settings over it; all variables are lost.
 
     Where Python can restart the kernel this does not return: the cell ends here. Elsewhere the configuration waits
     for the person to restart it.
 
+    Args:
+        settings: an AllocConf, a dict of names and values, or a text.
+
     Raises:
         AllocConfError: PyTorch would refuse the settings.
         RestartError: the configuration cannot be carried over.
     """
-    prepared = prepare(conf)
+    prepared = prepare(settings)
     if not prepared.front_end.restarts:
         return prepared
     shut_down()
     raise KernelRestarting(str(prepared))
 
 
-def prepare(conf: AllocConf | None = None) -> Restart:
+def prepare(settings: Mapping[str, Any] | str = "") -> Restart:
     """Leave everything asked for so far, and these settings over it, for this kernel's next start.
+
+    Args:
+        settings: an AllocConf, a dict of names and values, or a text.
 
     Raises:
         AllocConfError: PyTorch would refuse the settings.
         RestartError: the configuration cannot be carried over.
     """
-    wanted = merged(conf or AllocConf(), status().asked_for)
+    wanted = merged(AllocConf.of(settings), status().asked_for)
     where = front_end()
     if where in {TERMINAL, SCRIPT}:
         return Restart(wanted, where, carried=False, before_first_cell=False)
@@ -170,14 +177,17 @@ def prepare(conf: AllocConf | None = None) -> Restart:
     return Restart(wanted, where, carried=True, before_first_cell=early)
 
 
-def keep(conf: AllocConf | None = None) -> Kept:
+def keep(settings: Mapping[str, Any] | str = "") -> Kept:
     """Start every new kernel of this IPython profile with everything asked for so far, and these settings over it.
+
+    Args:
+        settings: an AllocConf, a dict of names and values, or a text.
 
     Raises:
         AllocConfError: PyTorch would refuse the settings.
         RestartError: the configuration cannot be kept.
     """
-    wanted = merged(conf or AllocConf(), status().asked_for)
+    wanted = merged(AllocConf.of(settings), status().asked_for)
     try:
         carry.keep(wanted, place())
     except OSError as error:
