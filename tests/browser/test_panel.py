@@ -67,7 +67,7 @@ def click(notebook: Notebook, name: str, cell: int = PANEL) -> None:
 
 def line(notebook: Notebook) -> str:
     """The exact line that the panel shows."""
-    return notebook.cell(PANEL).locator("textarea").first.input_value()
+    return notebook.cell(PANEL).locator(".colab-alloc-code textarea").first.input_value()
 
 
 def expect(notebook: Notebook, words: str, cell: int = PANEL) -> None:
