@@ -126,7 +126,7 @@ def test_any_size_can_be_typed(form: Panel, typed: str, value: Value) -> None:
     choose(form, "max_split_size_mb", 256)
     slider, box = form._controls["max_split_size_mb"]._inputs
     box.value = typed
-    assert form._draft["max_split_size_mb"] == slider.value == value
+    assert form._draft.get("max_split_size_mb", UNLIMITED) == slider.value == value
 
 
 @pytest.mark.parametrize(
@@ -190,7 +190,7 @@ def test_every_control_shows_every_sensible_value(shell: fake_shell.FakeShell) -
     assert shell
     for option in OPTIONS.values():
         torch = option.until or (2, 14)
-        made = control(option, lambda _: pytest.fail("nobody changed it"), torch, 16 << 30, "en")
+        made = control(option, lambda _: pytest.fail("nobody changed it"), torch, "en")
         for value in (option.default, *option.examples, *([12345] if option.kind is Kind.MIB else [])):
             made.show(value)
             assert made.value == value, option.name
@@ -219,11 +219,35 @@ def test_panels_and_the_magic_stay_in_step(form: Panel, shell: fake_shell.FakeSh
     assert other._controls["max_split_size_mb"].value == 64  # what is not applied yet stays
 
 
+def test_there_and_back_is_no_change(form: Panel) -> None:
+    choose(form, "max_split_size_mb", 128)
+    choose(form, "max_split_size_mb", UNLIMITED)
+    assert "Not applied yet" not in text(form.widget)
+    assert button(form, "Apply").disabled
+
+
+def test_a_choice_that_makes_another_wrong_cannot_be_applied(form: Panel) -> None:
+    apply(AllocConf(max_split_size_mb=32))
+    form.refresh()
+    form._controls["large_segment_size_mb"]._inputs[1].value = "64"
+    assert "max_split_size_mb must not be below large_segment_size_mb (64), but is 32" in text(form.widget)
+    assert button(form, "Apply").disabled
+
+
+def test_a_size_that_is_there_twice_becomes_one_row(form: Panel) -> None:
+    choose(form, "roundup_power2_divisions", "table")  # type: ignore[arg-type]
+    rows: Any = form._controls["roundup_power2_divisions"]
+    rows._rows[1][0].value = 256
+    assert form._draft["roundup_power2_divisions"] == ((256, 2), (1024, 4), (">", 8))
+    assert len(rows._rows) == 3
+
+
 def test_reset(form: Panel) -> None:
     choose(form, "max_split_size_mb", 128)
     button(form, "Apply").click()
-    choose(form, "max_split_size_mb", 64)
+    form._controls["max_split_size_mb"]._inputs[1].value = "nonsense"
     button(form, "Reset").click()
+    assert "nonsense" not in text(form.widget)
     assert VARIABLE not in os.environ
     assert form._controls["max_split_size_mb"].value is UNLIMITED
     assert "Nothing is asked for" in text(form.widget)
@@ -349,10 +373,14 @@ def test_bad_use_is_refused(form: Panel, monkeypatch: pytest.MonkeyPatch) -> Non
         colab_alloc.panel()
 
 
-def test_stops_end_below_the_memory_of_the_gpu(shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert shell
-    monkeypatch.setattr(torch_state, "capacity", lambda: 16 << 30)
-    stops = [value for _, value in Panel()._controls["max_split_size_mb"]._inputs[0].options]
+def test_stops_end_below_the_memory_of_the_gpu(form: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
+    choose(form, "max_split_size_mb", 256)
+    monkeypatch.setattr(torch_state, "capacity", lambda: 16 << 30)  # known when CUDA has started
+    apply(AllocConf(expandable_segments=True))
+    form.refresh()
+    slider = form._controls["max_split_size_mb"]._inputs[0]
+    assert slider.value == 256
+    stops = [value for _, value in slider.options]
     assert stops[0] == 20
     assert stops[-2:] == [12288, UNLIMITED]
     ratios = [larger / smaller for smaller, larger in itertools.pairwise(stops[:-1])]

@@ -13,9 +13,7 @@ from colab_alloc.notebook import words
 
 _ROW: Final = "36em"
 _LABEL: Final = "15em"
-_TABLE: Final = (
-    "table"  # stands for "per size" in the list of numbers: ipywidgets 7 shows no choice whose value is None
-)
+_TABLE: Final = "table"  # the choice "per size"; ipywidgets 7 would show no choice whose value is None
 _MOST_SHOWN: Final = 1 << 17  # MiB: stops end at 128 GiB where the GPU's memory is not known
 _NUMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
 _TO_START_WITH: Final[Value] = ((256, 1), (512, 2), (1024, 4), (divisions.REST, 8))  # PyTorch's own example
@@ -55,6 +53,9 @@ class Control:
             self._show(value)
         finally:
             self._showing = False
+
+    def end_at(self, capacity: int | None) -> None:
+        """Let its choices end at the memory of the GPU, bytes; None is "unknown"."""
 
     def enable(self, enabled: bool) -> None:
         """Let the person use it, or not."""
@@ -100,22 +101,13 @@ class _Simple(Control):
 class _Size(Control):
     """A slider over sensible sizes, roughly logarithmic, and a box to type any other."""
 
-    def __init__(
-        self,
-        option: Option,
-        on_change: Callable[[Option], None],
-        torch: version.Release,
-        capacity: int | None,
-        lang: str,
-    ) -> None:
+    def __init__(self, option: Option, on_change: Callable[[Option], None], torch: version.Release, lang: str) -> None:
         super().__init__(option, on_change)
-        self._stops = _stops(option, torch, capacity)
+        self._torch = torch
+        self._capacity: int | None = None
         self._words = {UNLIMITED: words.UNLIMITED.in_(lang), 0: words.OFF.in_(lang)}
         self._slider = widgets.SelectionSlider(
-            options=self._labelled(self._stops),
-            value=option.default,
-            continuous_update=False,
-            **_described(option.name),
+            options=self._stops_with(option.default), continuous_update=False, **_described(option.name)
         )
         self._box = widgets.Text(
             placeholder=self._label(option.default),
@@ -125,6 +117,11 @@ class _Size(Control):
         self._listen(self._slider, self._box)
         self.widget = widgets.HBox([self._slider, self._box], layout={"flex_flow": "row wrap"})
 
+    def end_at(self, capacity: int | None) -> None:
+        if capacity != self._capacity:
+            self._capacity = capacity
+            self.show(self.value)
+
     @property
     def value(self) -> Value:
         value: Value = self._slider.value
@@ -133,12 +130,14 @@ class _Size(Control):
     def _label(self, value: Any) -> str:
         return self._words.get(value) or f"{value} MiB"
 
-    def _labelled(self, stops: Sequence[Value]) -> list[tuple[str, Value]]:
-        return [(self._label(stop), stop) for stop in stops]
+    def _stops_with(self, value: Value) -> list[tuple[str, Value]]:
+        """Return the stops, and between them the value that is to be shown."""
+        stops = {*_stops(self.option, self._torch, self._capacity), value}
+        ordered = sorted(stops, key=lambda stop: float("inf") if stop is UNLIMITED else stop)
+        return [(self._label(stop), stop) for stop in ordered]
 
     def _show(self, value: Value) -> None:
-        stops = sorted({*self._stops, value}, key=lambda stop: float("inf") if stop is UNLIMITED else stop)
-        self._slider.options = self._labelled(stops)
+        self._slider.options = self._stops_with(value)
         self._slider.value = value
         self._box.value = "" if value == self.option.default else str(value)
 
@@ -225,6 +224,8 @@ class _Divisions(Control):
 
     def _row_changed(self, _change: Any) -> None:
         if not self._showing:
+            if len(self._pairs()) < len(self._rows):
+                self.show(self.value)  # a size that is there twice becomes one row
             self._on_change(self.option)
 
     def _edit(self, pairs: list[tuple[divisions.SizeKey, int]]) -> None:
@@ -236,21 +237,18 @@ class _Divisions(Control):
             self.show(_TO_START_WITH if self._all.value == _TABLE else self._all.value)
 
 
-def control(
-    option: Option, on_change: Callable[[Option], None], torch: version.Release, capacity: int | None, lang: str
-) -> Control:
+def control(option: Option, on_change: Callable[[Option], None], torch: version.Release, lang: str) -> Control:
     """Return a control for an option, at its default.
 
     Args:
         option: the option.
         on_change: called when the person has changed it.
         torch: the release whose ranges hold.
-        capacity: the memory of the GPU, bytes; None is "unknown".
         lang: "en" or "ar".
     """
     made: Control
     if option.kind is Kind.MIB:
-        made = _Size(option, on_change, torch, capacity, lang)
+        made = _Size(option, on_change, torch, lang)
     elif option.kind is Kind.DIVISIONS:
         made = _Divisions(option, on_change, lang)
     else:
@@ -300,8 +298,5 @@ def _stops(option: Option, torch: version.Release, capacity: int | None) -> list
     least = int(option.range_in(torch).low or 1)
     most = capacity >> 20 if capacity else _MOST_SHOWN
     powers = [1 << power for power in range(most.bit_length())]
-    sizes = sorted({least, *(n for power in powers for n in (power, power * 3 // 2) if least < n < most)})
-    if option.default is UNLIMITED:
-        return [*sizes, UNLIMITED]
-    assert isinstance(option.default, int)  # noqa: S101 - a size is one or the other
-    return [*sorted({*sizes, option.default})]
+    sizes = {least, *(n for power in powers for n in (power, power * 3 // 2) if least < n < most)}
+    return [*sizes, option.default]

@@ -76,6 +76,8 @@ class Panel:
         self._lock = threading.RLock()
         self._draft: dict[str, Value] = {}
         self._said: list[Line] = []
+        self._controls: dict[str, Control] = {}
+        self._notes: dict[str, Any] = {}
         self._now = status()
         self._make()
         self._show()
@@ -150,10 +152,7 @@ class Panel:
         return widgets.VBox([self._preset, self._preset_about], layout=self._aligned())
 
     def _row(self, option: Option) -> Any:
-        if not hasattr(self, "_controls"):
-            self._controls: dict[str, Control] = {}
-            self._notes: dict[str, Any] = {}
-        made = control(option, self._changed, self._now.torch_release, torch_state.capacity(), self.lang)
+        made = control(option, self._changed, self._now.torch_release, self.lang)
         note = widgets.HTML()
         link = f'<a href="{DOCUMENTATION}" target="_blank" rel="noopener">{escape(self._say(words.DOCUMENTATION))}</a>'
         about = f'<span class="colab-alloc-quiet">{escape(self._say(option.summary))} {link}</span>'
@@ -198,9 +197,18 @@ class Panel:
     def _changed(self, option: Option) -> None:
         with self._lock:
             self._draft[option.name] = self._controls[option.name].value
-            self._restart_button.calm()
-            self._said = []
-            self._show()
+            self._drafted()
+
+    def _drafted(self) -> None:
+        """Show a draft that was changed, without what is no change."""
+        asked_for = self._now.asked_for
+        self._draft = {
+            name: value
+            for name, value in self._draft.items()
+            if not same(name, value, asked_for.get(name, OPTIONS[name].default), self._now.torch_release)
+        }
+        self._restart_button.calm()
+        self._tell([])
 
     def _preset_chosen(self, change: Any) -> None:
         preset = change.new
@@ -211,9 +219,7 @@ class Panel:
             source = f'<span class="colab-alloc-quiet" dir="ltr">({escape(preset.source)})</span>'
             self._preset_about.value = self._html(f"{escape(self._say(preset.purpose))} {source}")
             self._draft = {name: OPTIONS[name].default for name in self._now.asked_for} | dict(preset.conf)
-            self._restart_button.calm()
-            self._said = []
-            self._show()
+            self._drafted()
 
     def _tell(self, lines: list[Line]) -> None:
         with self._lock:
@@ -245,6 +251,8 @@ class Panel:
         changing.reset()
         self._draft = {}
         self._preset.value = _NO_PRESET
+        for made in self._controls.values():
+            made.show(made.option.default)
 
     def _restart(self) -> None:
         self._apply()
@@ -263,8 +271,10 @@ class Panel:
 
     def _show(self) -> None:
         wanted = self._now.asked_for | self._draft
-        problems = wanted.problems(capacity=torch_state.capacity(), lang=self.lang)
+        capacity = torch_state.capacity()
+        problems = wanted.problems(capacity=capacity, lang=self.lang)
         for name, made in self._controls.items():
+            made.end_at(capacity)
             value = wanted.get(name, OPTIONS[name].default)
             if made.value != value:
                 made.show(value)
@@ -274,17 +284,23 @@ class Panel:
         self._banner.value = self._html(self._banner_html())
         self._line.value = self._html(self._line_html(wanted))
         self._message.value = self._html("".join(map(report.html_line, self._said)))
-        self._show_buttons(problems)
+        self._show_buttons()
 
-    def _show_buttons(self, problems: list[Problem]) -> None:
-        unreadable = any(made.unreadable for made in self._controls.values())
-        wrong = unreadable or any(problem.severity == "error" and problem.option in self._draft for problem in problems)
+    def _show_buttons(self) -> None:
+        wrong = any(made.unreadable for made in self._controls.values()) or self._would_be_refused()
         late = any(self._late(name) for name in self._draft)
         waits = any(self._now.outcome(name) == "needs a restart" for name in self._now.asked_for)
         self._apply_button.disabled = wrong or not self._draft
         self._restart_button.widget.disabled = wrong or not (late or waits)
         self._keep_button.disabled = wrong
         self._forget_button.disabled = not restart.place().keeps()
+
+    def _would_be_refused(self) -> bool:
+        try:
+            changing.merged(AllocConf(self._draft), self._now.asked_for)
+        except AllocConfError:
+            return True
+        return False
 
     def _idle(self, name: str, wanted: AllocConf) -> str | None:
         """Say why an option does nothing whatever its value, given the others; None when it does something."""
