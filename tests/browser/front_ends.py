@@ -13,7 +13,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -78,17 +78,7 @@ LAB: Final = FrontEnd(
     dialog=".jp-Dialog-button.jp-mod-accept",
     dark=_DARK,
 )
-NOTEBOOK: Final = FrontEnd(
-    "Notebook 7",
-    ("notebook",),
-    "notebooks/{name}",
-    cell=".jp-CodeCell",
-    editor=".jp-InputArea-editor",
-    output=".jp-Cell-outputArea",
-    prompt=".jp-InputPrompt",
-    dialog=".jp-Dialog-button.jp-mod-accept",
-    dark=_DARK,
-)
+NOTEBOOK: Final = replace(LAB, name="Notebook 7", command=("notebook",), path="notebooks/{name}")
 CLASSIC: Final = FrontEnd(
     "classic Notebook",
     ("notebook",),
