@@ -50,9 +50,16 @@ class FakeEvents:
         """Have it called no more."""
         self.callbacks[name].remove(callback)
 
+    def a_cell_begins(self) -> None:
+        """Call all that listens to that."""
+        self._trigger("pre_run_cell")
+
     def a_cell_ends(self) -> None:
         """Call all that listens to that."""
-        for callback in list(self.callbacks["post_run_cell"]):
+        self._trigger("post_run_cell")
+
+    def _trigger(self, name: str) -> None:
+        for callback in list(self.callbacks[name]):
             callback(None)
 
 

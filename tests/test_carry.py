@@ -102,6 +102,46 @@ def test_kept_for_every_new_kernel_until_forgotten(place: carry.Place, monkeypat
     carry.forget(place)
 
 
+def test_what_is_kept_is_the_whole(place: carry.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry.keep(AllocConf(), place)
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb:64")
+    (said,) = carry.resume(place)
+    assert "kept for every new kernel: PyTorch's defaults" in said
+    assert status().asked_for == AllocConf()
+
+
+def test_what_comes_too_late_is_told(place: carry.Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    carry.carry_once(AllocConf(backend="cudaMallocAsync", max_split_size_mb=128), place)
+    restarted(monkeypatch)
+    fake_torch.start(monkeypatch, TorchBuild("2.14.1+cu130", cuda="13.0"))  # the cell before had imported it
+    (said,) = carry.resume(place)
+    assert said.endswith("; too late in this process for backend:cudaMallocAsync: %alloc_conf --restart brings it")
+
+
+def test_half_a_failure_keeps_and_forgets_nothing_by_halves(place: carry.Place) -> None:
+    place.startup.parent.mkdir(parents=True)
+    place.startup.mkdir()  # it can neither be written nor removed as a file
+    with pytest.raises(OSError, match="directory"):
+        carry.keep(CONF, place)
+    assert not place.keeps()
+    place.startup.rmdir()
+    carry.keep(CONF, place)
+    place.startup.unlink()
+    place.startup.mkdir()
+    carry.forget(place)
+    assert not place.keeps()
+
+
+def test_forgetting_leaves_no_loader_for_kernels_that_are_gone(place: carry.Place) -> None:
+    assert place.connection
+    carry.carry_once(CONF, place)
+    place.connection.unlink()
+    other = carry.Place(place.profile, place.connection.with_name("kernel-2.json"))
+    carry.keep(CONF, other)
+    carry.forget(other)
+    assert files(place) == []
+
+
 def test_what_is_kept_is_applied_once_in_a_process(place: carry.Place) -> None:
     carry.keep(CONF, place)
     carry.resume(place)
@@ -134,6 +174,8 @@ def content(**changes: object) -> str:
         (b"# colab_alloc\n[1, 2]", "not what colab_alloc writes"),
         (b"# colab_alloc\n" + b"[" * 50_000, "not what colab_alloc writes"),
         (content(written="yesterday").encode(), "not what colab_alloc writes"),
+        (content(written=10**400).encode(), "not what colab_alloc writes"),
+        (content(written=float("nan")).encode(), "written too long ago"),
         (content(format=2).encode(), "another version of colab_alloc wrote it"),
         (content(written=time.time() - 2 * 86400).encode(), "written too long ago"),
         (content(conf="max_split_size_mb:10").encode(), "must be 20 or more in PyTorch 2.14"),

@@ -96,6 +96,9 @@ def test_reset_returns_to_the_defaults(run: Run) -> None:
         ("--reset max_split_size_mb:128", "--reset takes no settings"),
         ("--reset --options", "argument --options: not allowed with argument --reset"),
         ("--panel --lang de", "argument --lang: invalid choice: 'de'"),
+        ("--lang ar", "--lang goes with --panel"),
+        ("--rest", "unrecognized arguments: --rest"),
+        ("--panel", "the panel needs a notebook"),
     ],
 )
 def test_bad_input_is_one_line_and_changes_nothing(run: Run, line: str, words: str) -> None:

@@ -7,7 +7,8 @@ import os
 import re
 import sys
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from colab_alloc.conf.presets import PRESETS
 from colab_alloc.conf.version import TorchBuild
 from colab_alloc.language import LANGUAGES
 from colab_alloc.notebook import controls, panel, words
+from colab_alloc.notebook.cells import CELLS
 from colab_alloc.notebook.controls import control
 from colab_alloc.notebook.panel import Panel
 from colab_alloc.runtime import restart, torch_state
@@ -36,6 +38,7 @@ def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fake_shel
     fake_torch.install(monkeypatch, CUDA)
     yield fake_shell.install(monkeypatch, tmp_path)
     panel.close_all()
+    CELLS.forget()
     fake_torch.forget(monkeypatch)
 
 
@@ -164,8 +167,8 @@ def test_rows_without_effect_are_greyed_with_the_reason(form: Panel) -> None:
     choose(form, "backend", "cudaMallocAsync")
     for name in form._controls:
         greyed = all(widget.disabled for widget in form._controls[name]._inputs)
-        assert greyed == (name != "backend")
-        assert (f"backend:cudaMallocAsync ignores {name}" in text(form._notes[name])) == greyed
+        assert greyed == (name not in {"backend", "max_split_size_mb"})  # what was chosen can be taken back
+        assert (f"backend:cudaMallocAsync ignores {name}" in text(form._notes[name])) == (name != "backend")
 
 
 def test_divisions_per_size(form: Panel) -> None:
@@ -190,7 +193,7 @@ def test_every_control_shows_every_sensible_value(shell: fake_shell.FakeShell) -
     assert shell
     for option in OPTIONS.values():
         torch = option.until or (2, 14)
-        made = control(option, lambda _: pytest.fail("nobody changed it"), torch, "en")
+        made = control(option, lambda _: pytest.fail("nobody changed it"), threading.RLock(), torch, "en")
         for value in (option.default, *option.examples, *([12345] if option.kind is Kind.MIB else [])):
             made.show(value)
             assert made.value == value, option.name
@@ -248,6 +251,7 @@ def test_reset(form: Panel) -> None:
     form._controls["max_split_size_mb"]._inputs[1].value = "nonsense"
     button(form, "Reset").click()
     assert "nonsense" not in text(form.widget)
+    assert form._controls["max_split_size_mb"]._inputs[1].value == ""
     assert VARIABLE not in os.environ
     assert form._controls["max_split_size_mb"].value is UNLIMITED
     assert "Nothing is asked for" in text(form.widget)
@@ -276,6 +280,17 @@ def test_restart_asks_once_and_applies(
     assert "Restarting the kernel; then in effect: backend cudaMallocAsync" in text(form.widget)
 
 
+def test_a_first_click_is_forgotten_by_any_other(
+    form: Panel, shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    shell.events.a_cell_ends()
+    choose(form, "backend", "cudaMallocAsync")
+    button(form, "Restart and apply").click()
+    button(form, "Reset").click()
+    assert button(form, "Restart and apply").disabled
+
+
 def test_keep_and_forget(form: Panel) -> None:
     choose(form, "max_split_size_mb", 128)
     button(form, "Keep for every new kernel").click()
@@ -287,33 +302,144 @@ def test_keep_and_forget(form: Panel) -> None:
     assert button(form, "Forget what is kept").disabled
 
 
-def test_a_click_on_another_thread_waits_for_the_cell_and_says_so(form: Panel, shell: fake_shell.FakeShell) -> None:
-    choose(form, "max_split_size_mb", 128)
-    clicking = threading.Thread(target=button(form, "Apply").click)
+def on_a_subshell(click: Callable[[], None]) -> None:
+    clicking = threading.Thread(target=click)
     clicking.start()
     clicking.join()
+
+
+def test_a_click_while_a_cell_runs_waits_for_it_and_says_so(form: Panel, shell: fake_shell.FakeShell) -> None:
+    choose(form, "max_split_size_mb", 128)
+    on_a_subshell(button(form, "Apply").click)
+    shell.kernel.become_idle()  # as a cell that awaits something lets the main thread be
     assert VARIABLE not in os.environ
     assert words.WAITS.en in text(form.widget)
-    shell.kernel.become_idle()
+    choose(form, "max_split_size_mb", 768)  # the click meant what stood there then
+    assert words.WAITS.en in text(form.widget)
+    shell.events.a_cell_ends()
     assert os.environ[VARIABLE] == "max_split_size_mb:128"
     assert words.WAITS.en not in text(form.widget)
+    assert "Not applied yet: max_split_size_mb 768 MiB" in text(form.widget)
+
+
+def test_a_click_between_cells_is_answered_on_the_main_thread(form: Panel, shell: fake_shell.FakeShell) -> None:
+    shell.events.a_cell_ends()
+    choose(form, "max_split_size_mb", 128)
+    on_a_subshell(button(form, "Apply").click)
+    assert VARIABLE not in os.environ
+    shell.kernel.become_idle()
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+
+
+def test_a_click_just_before_a_cell_waits_for_that_cell(form: Panel, shell: fake_shell.FakeShell) -> None:
+    shell.events.a_cell_ends()
+    choose(form, "max_split_size_mb", 128)
+    on_a_subshell(button(form, "Apply").click)
+    shell.events.a_cell_begins()
+    shell.kernel.become_idle()
+    assert VARIABLE not in os.environ
+    shell.events.a_cell_ends()
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+
+
+def test_what_the_person_does_while_it_is_shown_is_not_lost(form: Panel) -> None:
+    slider = form._controls["max_split_size_mb"]._inputs[0]
+    moving = threading.Thread(target=lambda: setattr(slider, "value", 64))
+    with form._lock:  # the main thread is about to show the process
+        moving.start()
+        time.sleep(0.2)
+        form._show()
+    moving.join()
+    assert form._draft == {"max_split_size_mb": 64}
+    assert slider.value == 64
+
+
+def alive() -> int:
+    new = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 8
+    return len(widgets.Widget.widgets if new is None else new)
 
 
 def test_a_closed_panel_leaves_nothing_behind(shell: fake_shell.FakeShell) -> None:
-    def alive() -> int:
-        new = getattr(sys.modules["ipywidgets.widgets.widget"], "_instances", None)  # ipywidgets 8
-        return len(widgets.Widget.widgets if new is None else new)
-
     before, threads = alive(), threading.active_count()
-    forms = [Panel() for _ in range(2)]
+    forms = [Panel() for _ in range(3)]
     choose(forms[0], "roundup_power2_divisions", "table")  # type: ignore[arg-type]
-    assert shell.events.callbacks["post_run_cell"] == [panel.refresh_all]
     forms[0].close()
     forms[0].close()
     forms[1].widget.close()  # as when the page is lost
-    assert shell.events.callbacks["post_run_cell"] == []
+    assert CELLS._after_each == [panel.refresh_all]
+    button(forms[2], "Close").click()
+    assert CELLS._after_each == []
     assert alive() == before
     assert threading.active_count() == threads
+    CELLS.forget()
+    assert shell.events.callbacks == {"post_run_cell": [], "pre_run_cell": []}
+
+
+def test_a_cell_that_is_run_again_replaces_its_panel(
+    shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = alive()
+    for cell in ("a", "b", "a", "a"):
+        parent = {"metadata": {"cellId": cell}}
+        monkeypatch.setattr(shell, "get_parent", lambda parent=parent: parent, raising=False)
+        colab_alloc.panel()
+    assert sorted(str(form.cell) for form in panel._open) == ["a", "b"]
+    panel.close_all()
+    assert alive() == before
+
+
+def test_keeping_shows_in_every_panel(form: Panel, shell: fake_shell.FakeShell) -> None:
+    other = Panel()
+    choose(form, "max_split_size_mb", 128)
+    button(form, "Keep for every new kernel").click()
+    assert not button(other, "Forget what is kept").disabled
+    restart.forget()  # %alloc_conf --forget
+    shell.events.a_cell_ends()
+    assert button(form, "Forget what is kept").disabled
+
+
+def test_where_the_person_restarts_one_click_leaves_the_settings(
+    shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("VSCODE_PID", "1")
+    fake_torch.start(monkeypatch, CUDA)
+    form = Panel()
+    choose(form, "backend", "cudaMallocAsync")
+    button(form, "Leave for the restart").click()
+    assert "waits for this kernel's next start: click Restart in the notebook's toolbar" in text(form.widget)
+    assert "run %alloc_conf backend:cudaMallocAsync" in text(form.widget)
+    assert shell.kernel.queued == []
+
+
+def test_a_restart_that_cannot_be_carried_changes_nothing(
+    form: Panel, shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    shell.events.a_cell_ends()
+    choose(form, "backend", "cudaMallocAsync")
+    connection = restart.place().connection
+    assert connection
+    monkeypatch.setattr(restart, "_connection_file", lambda _shell: connection / "not" / "a" / "directory.json")
+    button(form, "Restart and apply").click()
+    button(form, "Really restart? All variables are lost").click()
+    assert "Nothing was changed: the configuration cannot be carried over" in text(form.widget)
+    assert status().asked_for == AllocConf()
+    assert form._draft == {"backend": "cudaMallocAsync"}
+    assert shell.kernel.queued == []
+
+
+def test_after_a_restart_only_a_sentence_is_left(
+    form: Panel, shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Panel()
+    fake_torch.start(monkeypatch, CUDA)
+    shell.events.a_cell_ends()
+    choose(form, "backend", "cudaMallocAsync")
+    button(form, "Restart and apply").click()
+    button(form, "Really restart? All variables are lost").click()
+    for each in (form, other):
+        assert [type(widget) for widget in inside(each.widget)] == [widgets.VBox, widgets.HTML, widgets.HTML]
+        assert "Run this cell again for a panel of the new kernel" in text(each.widget)
 
 
 def test_presets_are_what_they_say(form: Panel) -> None:
@@ -329,6 +455,9 @@ def test_presets_are_what_they_say(form: Panel) -> None:
         warned = [problem.message for problem in preset.conf.problems(torch="2.14", platform="linux")]
         assert warned == []
         assert preset.source.startswith("docs/source/notes/cuda.rst")
+    choose(form, "max_split_size_mb", 128)  # no longer that preset
+    assert form._preset.value == ""
+    assert form._preset_about.value == ""
 
 
 def test_old_releases_offer_only_what_they_have(shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,8 +480,10 @@ def test_arabic_runs_right_to_left_and_configurations_left_to_right(shell: fake_
         panel._STYLE
     )
     english = [word.en for word in vars(words).values() if isinstance(word, words.Words) and "{" not in word.en]
-    said = text(form.widget)
-    assert not [word for word in english if len(word) > 8 and word in said]
+    captions = [str(getattr(widget, "description", "")) for widget in inside(form.widget)]
+    choices = [label for w in inside(form.widget) if hasattr(w, "options") for label, _ in w.options]
+    said = " ".join([text(form.widget), *captions, *choices])
+    assert not [word for word in english if len(word) > 10 and word in said]
 
 
 def test_all_words_are_in_every_language() -> None:
@@ -369,7 +500,7 @@ def test_bad_use_is_refused(form: Panel, monkeypatch: pytest.MonkeyPatch) -> Non
     with pytest.raises(ValueError, match="lang must be one of en, ar, not 'de'"):
         colab_alloc.panel("de")
     monkeypatch.setattr(restart, "shell", lambda: None)
-    with pytest.raises(RuntimeError, match="the panel needs IPython in a notebook"):
+    with pytest.raises(RuntimeError, match="the panel needs a notebook"):
         colab_alloc.panel()
 
 

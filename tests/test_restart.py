@@ -11,10 +11,11 @@ import pytest
 from IPython.core.interactiveshell import InteractiveShell
 from IPython.utils.capture import capture_output
 
-from colab_alloc import AllocConf, AllocConfError, RestartError, apply
+from colab_alloc import AllocConf, AllocConfError, RestartError, apply, reset
 from colab_alloc.conf.version import TorchBuild
 from colab_alloc.language import LANGUAGES
 from colab_alloc.notebook import offer, report
+from colab_alloc.notebook.cells import CELLS
 from colab_alloc.runtime import restart
 from tests import fake_shell, fake_torch
 
@@ -28,6 +29,7 @@ WIDGET_MIME = "application/vnd.jupyter.widget-view+json"
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fake_shell.FakeShell]:
     fake_torch.install(monkeypatch, CUDA)
     yield fake_shell.install(monkeypatch, tmp_path)
+    CELLS.forget()
     fake_torch.forget(monkeypatch)
 
 
@@ -91,7 +93,10 @@ def test_where_nobody_restarts_a_dead_kernel_the_person_is_told_to(
     monkeypatch.setenv(variable, "1")
     prepared = restart.restart(CONF)
     assert prepared.front_end is front_end
-    assert str(prepared) == f"→ max_split_size_mb 128 MiB waits for this kernel's next start: {by_hand}"
+    assert str(prepared).splitlines() == [
+        f"→ max_split_size_mb 128 MiB waits for this kernel's next start: {by_hand}",
+        "→ If the new kernel's first cell does not say that it was carried over, run %alloc_conf max_split_size_mb:128",
+    ]
     assert shell.kernel.queued == []
     with capture_output() as captured:
         offer.offer_restart()
@@ -105,6 +110,36 @@ def test_a_terminal_is_told_how(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
         "! IPython in a terminal cannot be restarted from here: leave IPython and start it again, "
         "with PYTORCH_CUDA_ALLOC_CONF='max_split_size_mb:128'"
     )
+
+
+def carried() -> str:
+    once = restart.place().once
+    return once.read_text() if once and once.exists() else ""
+
+
+def test_what_waits_for_a_restart_follows_what_is_asked_for(
+    shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    del shell
+    monkeypatch.setenv("VSCODE_PID", "1")
+    fake_torch.start(monkeypatch, CUDA)
+    apply(AllocConf(backend="cudaMallocAsync"))
+    restart.restart(CONF)
+    assert '"backend:cudaMallocAsync,max_split_size_mb:128"' in carried()
+    apply(AllocConf(max_split_size_mb=512))
+    assert '"backend:cudaMallocAsync,max_split_size_mb:512"' in carried()
+    reset()
+    assert '"conf": ""' in carried()
+    restart.forget()
+    assert carried() == ""
+    apply(CONF)
+    assert carried() == ""
+
+
+def test_a_terminal_with_nothing_asked_for(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    fake_torch.install(monkeypatch, CUDA)
+    fake_shell.install(monkeypatch, tmp_path, terminal=True)
+    assert str(restart.restart()).endswith("leave IPython and start it again, with nothing set")
 
 
 def test_a_script_is_told_how_and_can_keep_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

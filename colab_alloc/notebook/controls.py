@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, Final
 
 import ipywidgets as widgets
@@ -11,8 +12,10 @@ from colab_alloc.conf import divisions, values, version
 from colab_alloc.conf.options import UNLIMITED, Kind, Option, Value
 from colab_alloc.notebook import words
 
-_ROW: Final = "36em"
-_LABEL: Final = "15em"
+Lock = AbstractContextManager[bool]
+
+_ROW: Final = "38em"
+_LABEL: Final = "17em"
 _TABLE: Final = "table"  # the choice "per size"; ipywidgets 7 would show no choice whose value is None
 _MOST_SHOWN: Final = 1 << 17  # MiB: stops end at 128 GiB where the GPU's memory is not known
 _NUMBERS: Final = (1, 2, 4, 8, 16, 32, 64)
@@ -26,14 +29,16 @@ class Control:
     Args:
         option: the option it is for.
         on_change: called when the person has changed it.
+        lock: held while it is shown and while it is changed, which can be on different threads.
 
     Attributes:
         widget: what to display.
         unreadable: what the person typed, when that is no value of the option; the control keeps the value before it.
     """
 
-    def __init__(self, option: Option, on_change: Callable[[Option], None]) -> None:
+    def __init__(self, option: Option, on_change: Callable[[Option], None], lock: Lock) -> None:
         self.option = option
+        self._lock = lock
         self.unreadable: str | None = None
         self.widget: Any = None
         self._inputs: list[Any] = []
@@ -47,12 +52,13 @@ class Control:
 
     def show(self, value: Value) -> None:
         """Put it at a value, which is no change by the person."""
-        self._showing = True
-        try:
-            self.unreadable = None
-            self._show(value)
-        finally:
-            self._showing = False
+        with self._lock:
+            self._showing = True
+            try:
+                self.unreadable = None
+                self._show(value)
+            finally:
+                self._showing = False
 
     def end_at(self, capacity: int | None) -> None:
         """Let its choices end at the memory of the GPU, bytes; None is "unknown"."""
@@ -71,19 +77,22 @@ class Control:
             widget.observe(self._changed, "value")
 
     def _changed(self, change: Any) -> None:
-        if not self._showing:
-            self._take(change.owner)
-            self._on_change(self.option)
+        with self._lock:
+            if not self._showing:
+                self._take(change.owner, change.new)
+                self._on_change(self.option)
 
-    def _take(self, source: Any) -> None:
-        """Make the parts of the control agree with the one the person used."""
+    def _take(self, source: Any, value: Any) -> None:
+        """Make the control agree with what the person did to one part of it, also if another thread was showing it."""
+        if source.value != value:
+            self.show(value)
 
 
 class _Simple(Control):
     """A control that is one widget, whose value is the option's."""
 
-    def __init__(self, option: Option, on_change: Callable[[Option], None], widget: Any) -> None:
-        super().__init__(option, on_change)
+    def __init__(self, option: Option, on_change: Callable[[Option], None], lock: Lock, widget: Any) -> None:
+        super().__init__(option, on_change, lock)
         self.widget = widget
         self._listen(widget)
 
@@ -101,8 +110,10 @@ class _Simple(Control):
 class _Size(Control):
     """A slider over sensible sizes, roughly logarithmic, and a box to type any other."""
 
-    def __init__(self, option: Option, on_change: Callable[[Option], None], torch: version.Release, lang: str) -> None:
-        super().__init__(option, on_change)
+    def __init__(
+        self, option: Option, on_change: Callable[[Option], None], lock: Lock, torch: version.Release, lang: str
+    ) -> None:
+        super().__init__(option, on_change, lock)
         self._torch = torch
         self._capacity: int | None = None
         self._words = {UNLIMITED: words.UNLIMITED.in_(lang), 0: words.OFF.in_(lang)}
@@ -112,7 +123,7 @@ class _Size(Control):
         self._box = widgets.Text(
             placeholder=self._label(option.default),
             continuous_update=False,
-            **_beside(words.TYPE_A_SIZE.in_(lang), "9em"),
+            **_beside(words.TYPE_A_SIZE.in_(lang), "11em"),
         )
         self._listen(self._slider, self._box)
         self.widget = widgets.HBox([self._slider, self._box], layout={"flex_flow": "row wrap"})
@@ -141,11 +152,11 @@ class _Size(Control):
         self._slider.value = value
         self._box.value = "" if value == self.option.default else str(value)
 
-    def _take(self, source: Any) -> None:
+    def _take(self, source: Any, value: Any) -> None:
         if source is self._slider:
-            self.show(self._slider.value)
+            self.show(value)
             return
-        typed = self._box.value.strip()
+        typed = value.strip()
         try:
             self.show(values.typed(self.option, typed) if typed else self.option.default)
         except values.Unreadable:
@@ -155,8 +166,8 @@ class _Size(Control):
 class _Divisions(Control):
     """One number for every size, or a table of sizes with a number each."""
 
-    def __init__(self, option: Option, on_change: Callable[[Option], None], lang: str) -> None:
-        super().__init__(option, on_change)
+    def __init__(self, option: Option, on_change: Callable[[Option], None], lock: Lock, lang: str) -> None:
+        super().__init__(option, on_change, lock)
         self._lang = lang
         self._all = widgets.Dropdown(options=self._numbers(0), **_described(option.name))
         self._table = widgets.VBox([])
@@ -223,36 +234,40 @@ class _Divisions(Control):
         return widgets.HBox([*row, remove], layout={"margin": "0 0 0 2em", "flex_flow": "row wrap"})
 
     def _row_changed(self, _change: Any) -> None:
-        if not self._showing:
-            if len(self._pairs()) < len(self._rows):
-                self.show(self.value)  # a size that is there twice becomes one row
-            self._on_change(self.option)
+        with self._lock:
+            if not self._showing:
+                if len(self._pairs()) < len(self._rows):
+                    self.show(self.value)  # a size that is there twice becomes one row
+                self._on_change(self.option)
 
     def _edit(self, pairs: list[tuple[divisions.SizeKey, int]]) -> None:
-        self.show(tuple(pairs) if pairs else 0)
-        self._on_change(self.option)
+        with self._lock:
+            self.show(tuple(pairs) if pairs else 0)
+            self._on_change(self.option)
 
-    def _take(self, source: Any) -> None:
-        if source is self._all:
-            self.show(_TO_START_WITH if self._all.value == _TABLE else self._all.value)
+    def _take(self, _source: Any, value: Any) -> None:
+        self.show(_TO_START_WITH if value == _TABLE else value)
 
 
-def control(option: Option, on_change: Callable[[Option], None], torch: version.Release, lang: str) -> Control:
+def control(
+    option: Option, on_change: Callable[[Option], None], lock: Lock, torch: version.Release, lang: str
+) -> Control:
     """Return a control for an option, at its default.
 
     Args:
         option: the option.
         on_change: called when the person has changed it.
+        lock: held while it is shown and while it is changed.
         torch: the release whose ranges hold.
         lang: "en" or "ar".
     """
     made: Control
     if option.kind is Kind.MIB:
-        made = _Size(option, on_change, torch, lang)
+        made = _Size(option, on_change, lock, torch, lang)
     elif option.kind is Kind.DIVISIONS:
-        made = _Divisions(option, on_change, lang)
+        made = _Divisions(option, on_change, lock, lang)
     else:
-        made = _Simple(option, on_change, _simple_widget(option))
+        made = _Simple(option, on_change, lock, _simple_widget(option))
     made.show(option.default)
     return made
 
@@ -274,7 +289,9 @@ def _simple_widget(option: Option) -> Any:
     if option.kind is Kind.FLAG:
         return widgets.Checkbox(indent=False, **_beside(option.name, "auto"))
     if option.kind is Kind.FRACTION:
-        return widgets.FloatSlider(min=0, max=1, step=0.01, continuous_update=False, **_described(option.name))
+        return widgets.FloatSlider(
+            min=0, max=1, step=0.01, readout_format=".3f", continuous_update=False, **_described(option.name)
+        )
     choices = option.examples if option.kind is Kind.BACKEND else [1 << power for power in range(8)]
     return widgets.Dropdown(options=[(str(choice), choice) for choice in choices], **_described(option.name))
 

@@ -57,6 +57,7 @@ def alloc_conf_parser() -> argparse.ArgumentParser:
     parser = _Parser(
         prog="%alloc_conf",
         add_help=False,
+        allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="Show or set PyTorch's GPU memory options (PYTORCH_CUDA_ALLOC_CONF).",
         epilog=(
@@ -75,7 +76,7 @@ def alloc_conf_parser() -> argparse.ArgumentParser:
     does = parser.add_mutually_exclusive_group()
     for flag, about in _FLAGS.items():
         does.add_argument(flag, action="store_true", help=about)
-    parser.add_argument("--lang", choices=LANGUAGES, default="en", help="the language of the panel")
+    parser.add_argument("--lang", choices=LANGUAGES, help="the language of the panel (en)")
     parser.add_argument("-h", "--help", nargs=0, action=_Help, help="show this help")
     return parser
 
@@ -104,8 +105,10 @@ class AllocMagics(Magics):
         asked = next((flag[2:] for flag in _FLAGS if getattr(arguments, flag[2:])), None)
         if arguments.settings and asked not in _TAKE_SETTINGS:
             raise UsageError(f"%alloc_conf: --{asked} takes no settings")
+        if arguments.lang and asked != "panel":
+            raise UsageError("%alloc_conf: --lang goes with --panel")
         try:
-            self._do(asked, " ".join(arguments.settings), arguments.lang)
+            self._do(asked, " ".join(arguments.settings), arguments.lang or "en")
         except (AllocConfError, restart.RestartError) as error:
             raise UsageError(f"%alloc_conf {line.strip()}: nothing was changed: {error}") from None
 
@@ -116,9 +119,7 @@ class AllocMagics(Magics):
         elif asked == "options":
             display(report.Reference(status().torch_release))
         elif asked == "panel":
-            from colab_alloc.notebook import offer, panel
-
-            offer.show(panel.panel(lang), "This front end shows no widgets: %alloc_conf -h says how to do without them")
+            self._show_panel(lang)
         elif asked == "restart":
             display(restart.restart(conf))
         elif asked == "keep":
@@ -126,18 +127,28 @@ class AllocMagics(Magics):
         elif asked == "forget":
             display(restart.forget())
         elif settings:
-            self._apply(conf, lang)
+            self._apply(conf)
         else:
             display(self._status())
 
     @staticmethod
-    def _apply(conf: AllocConf, lang: str) -> None:
+    def _show_panel(lang: str) -> None:
+        from colab_alloc.notebook import offer, panel
+
+        try:
+            form = panel.panel(lang)
+        except RuntimeError as error:
+            raise UsageError(f"%alloc_conf --panel: {error}") from None
+        offer.show(form, "This front end shows no widgets: %alloc_conf -h says how to do without them")
+
+    @staticmethod
+    def _apply(conf: AllocConf) -> None:
         applied = changing.apply(conf)
         display(applied)
         if applied.needs_restart:
             from colab_alloc.notebook import offer
 
-            offer.offer_restart(lang)
+            offer.offer_restart()
 
     def _status(self) -> Status:
         """Return the status, with what this notebook's own cells did in vain."""
@@ -177,6 +188,8 @@ def unregister(shell: InteractiveShell) -> None:
     shell.strdispatchers["complete_command"].strs.pop(_COMMAND, None)
     if "colab_alloc.notebook.panel" in sys.modules:
         sys.modules["colab_alloc.notebook.panel"].close_all()
+    if "colab_alloc.notebook.cells" in sys.modules:
+        sys.modules["colab_alloc.notebook.cells"].CELLS.forget()
 
 
 def _is_seen(shell: Any) -> bool:

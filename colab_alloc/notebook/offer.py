@@ -1,8 +1,7 @@
-"""The offer to restart the kernel: a button that asks once more, and where it runs."""
+"""The offer to restart the kernel: a button that asks once more."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -11,21 +10,9 @@ from IPython.display import display
 
 from colab_alloc.conf.problem import AllocConfError
 from colab_alloc.notebook import report, words
+from colab_alloc.notebook.cells import CELLS
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import restart
-
-
-def on_main_thread(work: Callable[[], None]) -> bool:
-    """Do the work where cells run, so never beside one: front ends with subshells bring clicks on other threads.
-
-    Returns:
-        Whether it is done; if not, it waits for the running cell to end.
-    """
-    if threading.current_thread() is threading.main_thread():
-        work()
-        return True
-    restart.shell().kernel.io_loop.add_callback(work)
-    return False
 
 
 def show(widget: Any, twin: str) -> None:
@@ -35,7 +22,7 @@ def show(widget: Any, twin: str) -> None:
 
 
 class RestartButton:
-    """A button that restarts at the second click: the first one asks.
+    """A button that restarts at the second click: the first one asks. Where the person restarts, one click is enough.
 
     Args:
         lang: "en" or "ar".
@@ -50,14 +37,16 @@ class RestartButton:
         self._lang = lang
         self._tell = tell
         self._restart_now = restart_now
+        self._front_end = restart.front_end()
         self.widget = widgets.Button(layout={"width": "auto"})
         self.widget.on_click(self._clicked)
         self.calm()
 
     def calm(self) -> None:
         """Forget a first click."""
-        self._sure = False
-        self.widget.description = words.RESTART.in_(self._lang)
+        self._sure = not self._front_end.restarts
+        name = words.RESTART if self._front_end.restarts else words.PREPARE_RESTART
+        self.widget.description = name.in_(self._lang)
         self.widget.button_style = ""
 
     def _clicked(self, _button: Any) -> None:
@@ -68,30 +57,29 @@ class RestartButton:
             self._sure = True
             self.widget.description = words.REALLY_RESTART.in_(self._lang)
             self.widget.button_style = "danger"
-            notice = restart.front_end().notice.in_(self._lang)
-            self._tell([Line("wait", notice)] if notice else [])
+            self._tell([Line("wait", self._front_end.notice.in_(self._lang))])
 
 
-def offer_restart(lang: str = "en") -> None:
+def offer_restart() -> None:
     """Display a button that restarts the kernel with all that was asked for, where Python can restart it."""
     if not restart.front_end().restarts:
         return
     message = widgets.HTML()
 
     def tell(lines: list[Line]) -> None:
-        message.value = report.directed("".join(map(report.html_line, lines)), lang)
+        message.value = report.html_lines(lines, "en")
 
     def restart_now() -> None:
         try:
-            tell(report.restart_lines(restart.prepare(), lang))
+            tell(report.restart_lines(restart.prepare()))
             restart.shut_down()
         except (AllocConfError, restart.RestartError) as error:
-            tell([Line("bad", words.REFUSED.in_(lang, error=str(error)))])
+            tell([Line("bad", words.REFUSED.in_("en", error=str(error)))])
 
     def clicked() -> None:
-        if not on_main_thread(restart_now):
-            tell([Line("wait", words.WAITS.in_(lang))])
+        if not CELLS.between(restart_now):
+            tell([Line("wait", words.WAITS.en)])
 
-    button = RestartButton(lang, tell, clicked)
-    show(widgets.HBox([button.widget, message]), words.RESTART_WITH.in_(lang))
+    button = RestartButton("en", tell, clicked)
+    show(widgets.HBox([button.widget, message]), words.RESTART_WITH.en)
     restart.offer_in_colab()

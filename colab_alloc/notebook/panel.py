@@ -16,19 +16,22 @@ import ipywidgets as widgets
 
 from colab_alloc.conf import objections
 from colab_alloc.conf.conf import AllocConf
-from colab_alloc.conf.options import OPTIONS, Option, Value, known_to
+from colab_alloc.conf.options import OPTIONS, Kind, Option, Value, known_to
 from colab_alloc.conf.presets import DOCUMENTATION, PRESETS
 from colab_alloc.conf.problem import AllocConfError, Problem
 from colab_alloc.conf.values import same
 from colab_alloc.conf.version import shown
 from colab_alloc.language import LANGUAGES, Words
 from colab_alloc.notebook import report, words
+from colab_alloc.notebook.cells import CELLS
 from colab_alloc.notebook.controls import Control, control, discard
-from colab_alloc.notebook.offer import RestartButton, on_main_thread
+from colab_alloc.notebook.offer import RestartButton
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import apply as changing
 from colab_alloc.runtime import restart, torch_state
 from colab_alloc.runtime.status import status
+
+Draft = dict[str, Value]
 
 _open: Final[weakref.WeakSet[Panel]] = weakref.WeakSet()
 
@@ -40,6 +43,8 @@ _STYLE: Final = """<style>
 .colab-alloc-panel .widget-html, .colab-alloc-panel .widget-html-content { height: auto; line-height: 1.5; }
 .colab-alloc-panel .widget-label { overflow: visible; text-align: left; }
 .colab-alloc-panel .widget-html { align-self: stretch; }
+.colab-alloc-ar .widget-label { text-align: right; }
+.colab-alloc-ar .widget-inline-hbox, .colab-alloc-ar .widget-hbox { flex-direction: row-reverse; }
 .colab-alloc-ar .jp-Collapse-header, .colab-alloc-ar .p-Collapse-header { direction: rtl; }
 .colab-alloc-row { border-top: 1px solid rgba(128,128,128,.25); padding: .35em 0; overflow: visible; }
 .colab-alloc-quiet { opacity: .78; }
@@ -53,7 +58,7 @@ _STYLE: Final = """<style>
   border-radius: 3px; padding: .1em .8em; cursor: pointer; }
 .colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
 </style>"""
-_CODE_WIDTH: Final = 72  # characters that fit in a line
+_CODE_WIDTH: Final = 80  # characters that fit in a line
 _NO_PRESET: Final = ""  # ipywidgets 7 shows no choice whose value is None
 # execCommand also works where the page is not served over https, and within Colab's frames.
 _COPY: Final = "this.previousElementSibling.select();document.execCommand('copy');this.textContent=this.dataset.copied"
@@ -73,16 +78,18 @@ class Panel:
         if lang not in LANGUAGES:
             raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, not {lang!r}")
         self.lang = lang
+        self.cell = _running_cell()
         self._lock = threading.RLock()
         self._draft: dict[str, Value] = {}
+        self._clicked = False
         self._said: list[Line] = []
         self._controls: dict[str, Control] = {}
         self._notes: dict[str, Any] = {}
-        self._now = status()
+        self._now, self._keeps = status(), restart.place().keeps()
         self._make()
         self._show()
         _open.add(self)
-        _listen_to_cells()
+        CELLS.after_each(refresh_all)
 
     def close(self) -> None:
         """Take the panel off the page, and everything it left in the kernel."""
@@ -90,7 +97,18 @@ class Panel:
             return
         _open.discard(self)
         discard(self.widget)
-        _listen_to_cells()
+        if not _open:
+            CELLS.no_longer_after_each(refresh_all)
+
+    def end(self, lines: list[Line]) -> None:
+        """Leave only these sentences on the page: the kernel, and all that could answer, is going."""
+        again = Line("wait", self._say(words.RUN_AGAIN))
+        self._message.value = report.html_lines([*lines, again], self.lang)
+        gone = [child for child in self.widget.children if child not in (self._style, self._message)]
+        self.widget.children = [self._style, self._message]
+        for child in gone:
+            discard(child)
+        _open.discard(self)
 
     def _disconnected(self, change: Any) -> None:
         if change.new is None:
@@ -99,15 +117,15 @@ class Panel:
     def refresh(self) -> None:
         """Show the process as it is now."""
         with self._lock:
-            now = status()
-            if now != self._now:
-                self._now = now
+            before, self._now, self._keeps = (self._now, self._keeps), status(), restart.place().keeps()
+            if before != (self._now, self._keeps):
                 self._show()
 
     # What is on the page
 
     def _make(self) -> None:
         say = self._say
+        self._style = widgets.HTML(_STYLE + self._html(f"<b>{escape(say(words.TITLE))}</b>"))
         self._banner, self._line, self._message = (widgets.HTML() for _ in range(3))
         known = known_to(self._now.torch_release)
         common = [self._row(option) for option in known if option.common]
@@ -119,7 +137,7 @@ class Panel:
         folded.selected_index = None
         self.widget = widgets.VBox(
             [
-                widgets.HTML(_STYLE + self._html(f"<b>{escape(say(words.TITLE))}</b>")),
+                self._style,
                 self._banner,
                 self._presets(),
                 *common,
@@ -152,10 +170,11 @@ class Panel:
         return widgets.VBox([self._preset, self._preset_about], layout=self._aligned())
 
     def _row(self, option: Option) -> Any:
-        made = control(option, self._changed, self._now.torch_release, self.lang)
+        made = control(option, self._changed, self._lock, self._now.torch_release, self.lang)
         note = widgets.HTML()
         link = f'<a href="{DOCUMENTATION}" target="_blank" rel="noopener">{escape(self._say(words.DOCUMENTATION))}</a>'
-        about = f'<span class="colab-alloc-quiet">{escape(self._say(option.summary))} {link}</span>'
+        off = self._say(words.ZERO_IS_OFF) if option.kind is Kind.FRACTION and not option.default else ""
+        about = f'<span class="colab-alloc-quiet">{escape(self._say(option.summary))} {escape(off)} {link}</span>'
         self._controls[option.name], self._notes[option.name] = made, note
         row = widgets.VBox([made.widget, widgets.HTML(self._html(about)), note], layout=self._aligned())
         row.add_class("colab-alloc-row")
@@ -164,22 +183,25 @@ class Panel:
     def _buttons(self) -> Any:
         self._apply_button = self._button(words.APPLY, self._apply, "primary")
         self._reset_button = self._button(words.RESET, self._reset)
-        self._restart_button = RestartButton(self.lang, self._tell, lambda: self._on_main_thread(self._restart))
+        self._restart_button = RestartButton(self.lang, self._tell, lambda: self._between_cells(self._restart))
         self._keep_button = self._button(words.KEEP, self._keep)
         self._forget_button = self._button(words.FORGET, self._forget)
+        close = widgets.Button(description=self._say(words.CLOSE), layout={"width": "auto"})
+        close.on_click(lambda _: self.close())
         buttons = [
             self._apply_button,
             self._reset_button,
             self._restart_button.widget,
             self._keep_button,
             self._forget_button,
+            close,
         ]
         direction = "row-reverse wrap" if self.lang == "ar" else "row wrap"
         return widgets.HBox(buttons, layout={"flex_flow": direction})
 
-    def _button(self, name: Words, work: Callable[[], None], style: str = "") -> Any:
+    def _button(self, name: Words, work: Callable[[Draft], None], style: str = "") -> Any:
         button = widgets.Button(description=self._say(name), button_style=style, layout={"width": "auto"})
-        button.on_click(lambda _: self._on_main_thread(work))
+        button.on_click(lambda _: self._between_cells(work))
         return button
 
     def _aligned(self) -> dict[str, str]:
@@ -197,6 +219,7 @@ class Panel:
     def _changed(self, option: Option) -> None:
         with self._lock:
             self._draft[option.name] = self._controls[option.name].value
+            self._preset.value = _NO_PRESET
             self._drafted()
 
     def _drafted(self) -> None:
@@ -208,7 +231,9 @@ class Panel:
             if not same(name, value, asked_for.get(name, OPTIONS[name].default), self._now.torch_release)
         }
         self._restart_button.calm()
-        self._tell([])
+        if not self._clicked:
+            self._said = []
+        self._show()
 
     def _preset_chosen(self, change: Any) -> None:
         preset = change.new
@@ -219,6 +244,9 @@ class Panel:
             source = f'<span class="colab-alloc-quiet" dir="ltr">({escape(preset.source)})</span>'
             self._preset_about.value = self._html(f"{escape(self._say(preset.purpose))} {source}")
             self._draft = {name: OPTIONS[name].default for name in self._now.asked_for} | dict(preset.conf)
+            for made in self._controls.values():
+                if made.unreadable:
+                    made.show(made.value)
             self._drafted()
 
     def _tell(self, lines: list[Line]) -> None:
@@ -226,45 +254,53 @@ class Panel:
             self._said = lines
             self._show()
 
-    def _on_main_thread(self, work: Callable[[], None]) -> None:
+    def _between_cells(self, work: Callable[[Draft], None]) -> None:
+        """Do what a click asks for, with the draft as it is at the click, when no cell runs."""
         with self._lock:
-            if not on_main_thread(lambda: self._do(work)):
+            draft = dict(self._draft)
+            self._clicked = True
+            if not CELLS.between(lambda: self._do(work, draft)):
                 self._tell([Line("wait", self._say(words.WAITS))])
 
-    def _do(self, work: Callable[[], None]) -> None:
+    def _do(self, work: Callable[[Draft], None], draft: Draft) -> None:
         with self._lock:
-            self._said = []
+            self._said, self._clicked = [], False
+            self._restart_button.calm()
             try:
-                work()
+                work(draft)
             except (AllocConfError, restart.RestartError) as error:
                 self._said = [Line("bad", self._say(words.REFUSED, error=str(error)))]
-            self._now = status()
-            self._show()
+            if self in _open:
+                self._now, self._keeps = status(), restart.place().keeps()
+                self._show()
         refresh_all()
 
-    def _apply(self) -> None:
-        if self._draft:
-            changing.apply(AllocConf(self._draft))
-        self._draft = {}
+    def _apply(self, draft: Draft) -> None:
+        if draft:
+            changing.apply(AllocConf(draft))
+        self._draft = {name: value for name, value in self._draft.items() if draft.get(name) != value}
+        self._preset.value = _NO_PRESET
 
-    def _reset(self) -> None:
+    def _reset(self, _draft: Draft) -> None:
         changing.reset()
         self._draft = {}
         self._preset.value = _NO_PRESET
         for made in self._controls.values():
             made.show(made.option.default)
 
-    def _restart(self) -> None:
-        self._apply()
-        prepared = restart.prepare()
+    def _restart(self, draft: Draft) -> None:
+        prepared = restart.prepare(AllocConf(draft))  # fails before anything is changed
+        self._apply(draft)
         self._said = report.restart_lines(prepared, self.lang)
         if prepared.front_end.restarts:
+            for each in list(_open):
+                each.end(self._said)
             restart.shut_down()
 
-    def _keep(self) -> None:
-        self._said = report.kept_lines(restart.keep(AllocConf(self._draft)), self.lang)
+    def _keep(self, draft: Draft) -> None:
+        self._said = report.kept_lines(restart.keep(AllocConf(draft)), self.lang)
 
-    def _forget(self) -> None:
+    def _forget(self, _draft: Draft) -> None:
         self._said = report.kept_lines(restart.forget(), self.lang)
 
     # What is shown of the draft and the process
@@ -279,11 +315,11 @@ class Panel:
             if made.value != value:
                 made.show(value)
             idle = self._idle(name, wanted)
-            made.enable(idle is None)
+            made.enable(idle is None or name in wanted)
             self._notes[name].value = self._note(name, idle, problems)
         self._banner.value = self._html(self._banner_html())
         self._line.value = self._html(self._line_html(wanted))
-        self._message.value = self._html("".join(map(report.html_line, self._said)))
+        self._message.value = report.html_lines(self._said, self.lang)
         self._show_buttons()
 
     def _show_buttons(self) -> None:
@@ -293,7 +329,7 @@ class Panel:
         self._apply_button.disabled = wrong or not self._draft
         self._restart_button.widget.disabled = wrong or not (late or waits)
         self._keep_button.disabled = wrong
-        self._forget_button.disabled = not restart.place().keeps()
+        self._forget_button.disabled = not self._keeps
 
     def _would_be_refused(self) -> bool:
         try:
@@ -326,7 +362,7 @@ class Panel:
                 for problem in problems
                 if problem.option == name and problem.severity != "repair"
             ]
-        return self._html("".join(f'<div class="colab-alloc-note">{report.html_line(line)}</div>' for line in lines))
+        return f'<div class="colab-alloc-note">{report.html_lines(lines, self.lang)}</div>' if lines else ""
 
     def _late(self, name: str) -> bool:
         return name in changing.too_late(
@@ -339,7 +375,7 @@ class Panel:
             settings = report.named(AllocConf(self._draft))
             lines.append(Line("wait", self._say(words.NOT_APPLIED, settings=settings)))
         state = escape(report.state(self._now, self.lang))
-        return f'<div class="colab-alloc-quiet">{state}</div>' + "".join(map(report.html_line, lines))
+        return f'<div class="colab-alloc-quiet">{state}</div>' + report.html_lines(lines, self.lang)
 
     def _line_html(self, wanted: AllocConf) -> str:
         text, variable = wanted.for_torch(), self._now.variable
@@ -347,20 +383,21 @@ class Panel:
         if not text:
             return f'{about} <code dir="ltr">{variable}</code> {escape(self._say(words.NOT_SET))}'
         return about + "".join(
-            f"<div>{escape(self._say(title))}</div>{self._copyable(code)}" if title else self._copyable(code)
+            (f"<div>{escape(self._say(title))}</div>" if title is not words.THE_LINE else "")
+            + self._copyable(self._say(title), code)
             for title, code in (
-                (None, f"{variable}={text}"),
+                (words.THE_LINE, f"{variable}={text}"),
                 (words.FOR_A_SCRIPT, f'import os; os.environ["{variable}"] = "{text}"'),
                 (words.FOR_A_SHELL, f"export {variable}='{text}'"),
             )
         )
 
-    def _copyable(self, code: str) -> str:
+    def _copyable(self, title: str, code: str) -> str:
         copied, copy = escape(self._say(words.COPIED)), escape(self._say(words.COPY))
         return (
             f'<div class="colab-alloc-code"><textarea readonly rows="{-(-len(code) // _CODE_WIDTH)}" '
-            f'aria-label="{escape(self._say(words.THE_LINE))}">{escape(code)}</textarea>'
-            f'<button type="button" data-copied="{copied}" onclick="{_COPY}">{copy}</button></div>'
+            f'aria-label="{escape(title)}">{escape(code)}</textarea><button type="button" '
+            f'aria-label="{copy}: {escape(title)}" data-copied="{copied}" onclick="{_COPY}">{copy}</button></div>'
         )
 
 
@@ -382,12 +419,25 @@ def panel(lang: str = "en") -> Any:
         ValueError: there are no words in that language.
         RuntimeError: this is no notebook.
     """
-    if restart.shell() is None:
-        raise RuntimeError("the panel needs IPython in a notebook; elsewhere use colab_alloc.apply()")
+    if not hasattr(restart.shell(), "kernel"):
+        raise RuntimeError("the panel needs a notebook; elsewhere use %alloc_conf, or colab_alloc.apply()")
+    cell = _running_cell()
+    for each in list(_open):
+        if cell is not None and each.cell == cell:
+            each.close()  # this cell was run before: the page shows the new panel in place of that one
     return Panel(lang).widget
 
 
-def refresh_all(*_event: Any) -> None:
+def _running_cell() -> str | None:
+    """Return what the front end calls the cell that runs; None where it does not say."""
+    try:
+        cell = restart.shell().get_parent()["metadata"]["cellId"]
+    except (AttributeError, LookupError):
+        return None
+    return str(cell)
+
+
+def refresh_all() -> None:
     """Show the process as it is now in every open panel."""
     for each in list(_open):
         each.refresh()
@@ -397,15 +447,3 @@ def close_all() -> None:
     """Close every open panel."""
     for each in list(_open):
         each.close()
-
-
-def _listen_to_cells() -> None:
-    """Look at the process after every cell as long as a panel is open."""
-    shell = restart.shell()
-    if shell is None:
-        return
-    listening = refresh_all in shell.events.callbacks["post_run_cell"]
-    if _open and not listening:
-        shell.events.register("post_run_cell", refresh_all)
-    elif listening and not _open:
-        shell.events.unregister("post_run_cell", refresh_all)

@@ -22,6 +22,7 @@ from colab_alloc.runtime.restart import COLAB, Kept, Restart
 from colab_alloc.runtime.status import Status, status
 
 _MARKS: Final = {"good": "✓", "wait": "→", "bad": "!"}
+_MIRRORED: Final = {**_MARKS, "wait": "←"}
 _TABLE: Final = "border-collapse:collapse;margin:.4em 0;font:inherit;color:inherit"
 _CELL: Final = "text-align:left;padding:.2em 1em .2em 0;border-bottom:1px solid rgba(128,128,128,.35)"
 
@@ -72,14 +73,16 @@ def html(result: Any) -> str:
         _quiet(report.heading),
         _html_table(report),
         _quiet(report.footnote),
-        *map(html_line, report.lines),
+        html_lines(report.lines, "en"),
     ]
     return f'<div class="colab-alloc" style="line-height:1.6">{"".join(parts)}</div>'
 
 
-def html_line(line: Line) -> str:
-    """Return one sentence as HTML, its mark before it."""
-    return f"<div><b>{_MARKS[line.tone]}</b> {escape(line.words)}</div>"
+def html_lines(lines: Iterable[Line], lang: str) -> str:
+    """Return sentences as HTML that runs in the direction of their language."""
+    marks = _MIRRORED if lang == "ar" else _MARKS
+    said = (f"<div><b>{marks[line.tone]}</b> {escape(line.words)}</div>" for line in lines)
+    return directed("".join(said), lang)
 
 
 def directed(content: str, lang: str) -> str:
@@ -207,16 +210,19 @@ def kept_lines(kept: Kept, lang: str = "en") -> list[Line]:
 
 def restart_lines(restart: Restart, lang: str = "en") -> list[Line]:
     """Say what a restart that was prepared will do, and what is left to the person."""
-    where, settings = restart.front_end, named(restart.conf) or words.DEFAULTS
+    where, text = restart.front_end, restart.conf.for_torch()
+    settings = named(restart.conf) or words.DEFAULTS
     if not restart.carried:
-        assignment = f"{status().variable}='{restart.conf.for_torch()}'"
+        assignment = f"{status().variable}='{text}'" if text else words.NOTHING_SET
         said = words.CANNOT_RESTART.in_(lang, front_end=where.name, by_hand=where.by_hand, assignment=assignment)
         return [Line("bad", said)]
     if where.restarts:
         said = words.RESTARTING.in_(lang, settings=settings)
         lines = [Line("wait", said), Line("wait", where.notice.in_(lang))]
     else:
-        lines = [Line("wait", words.RESTART_BY_HAND.in_(lang, settings=settings, by_hand=where.by_hand))]
+        said = words.RESTART_BY_HAND.in_(lang, settings=settings, by_hand=where.by_hand)
+        unless = words.UNLESS_CARRIED.in_(lang, line=f"%alloc_conf {text or '--reset'}")
+        lines = [Line("wait", said), Line("wait", unless)]
     return lines if restart.before_first_cell else [*lines, Line("bad", words.LOAD_FIRST.in_(lang))]
 
 
@@ -298,9 +304,10 @@ def _by_source(conf: AllocConf, sources: Mapping[str, str]) -> Iterator[tuple[Wo
 
 
 def _remedy(status: Status, outcome: str, names: Iterable[str]) -> str:
-    if outcome not in {"not in effect", "refused", "misread"}:
+    those = status.asked_for.only(*names)
+    if outcome not in {"not in effect", "refused", "misread"} or any(p.severity == "error" for p in those.problems()):
         return ""
-    return f"; apply it now with %alloc_conf {status.asked_for.only(*names).for_torch()}"
+    return f"; apply it now with %alloc_conf {those.for_torch()}"
 
 
 def _text_table(report: Report) -> str:

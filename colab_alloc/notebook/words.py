@@ -66,6 +66,7 @@ LARGER: Final = Words("larger", "أكبر من ذلك")
 DIVISIONS: Final = Words("divisions", "أجزاء")
 SIZE: Final = Words("sizes", "الأحجام")
 ADD_SIZE: Final = Words("Add a size", "أضف حجمًا")
+ZERO_IS_OFF: Final = Words("0 is off.", "والقيمة 0 تعطيل.")
 REMOVE_SIZE: Final = Words("Remove", "احذف")
 
 CHANGED: Final = Words("changed, not applied yet", "تغيّر ولم يُطبَّق بعد")
@@ -85,6 +86,7 @@ RESET: Final = Words("Reset", "أعد الافتراضي")
 RESTART: Final = Words("Restart and apply", "أعد التشغيل وطبّق")
 REALLY_RESTART: Final = Words("Really restart? All variables are lost", "أتعيد التشغيل حقًا؟ ستضيع كل المتغيرات")
 KEEP: Final = Words("Keep for every new kernel", "احفظ لكل نواة جديدة")
+CLOSE: Final = Words("Close", "أغلق")
 FORGET: Final = Words("Forget what is kept", "انسَ المحفوظ")
 WHILE_A_CELL_RUNS: Final = Words(
     "While a cell runs, a click waits until it ends.", "ما دامت خلية تعمل تنتظر النقرة حتى تنتهي."
@@ -106,6 +108,15 @@ RESTARTING: Final = Words("Restarting the kernel; then in effect: {settings}", "
 RESTART_BY_HAND: Final = Words(
     "{settings} waits for this kernel's next start: {by_hand}", "ينتظر {settings} بدء هذه النواة من جديد: {by_hand}"
 )
+UNLESS_CARRIED: Final = Words(
+    "If the new kernel's first cell does not say that it was carried over, run {line}",
+    "إن لم تقل أول خلية في النواة الجديدة إن الإعدادات نُقلت، فشغّل {line}",
+)
+RUN_AGAIN: Final = Words(
+    "Run this cell again for a panel of the new kernel", "شغّل هذه الخلية ثانية للوحة النواة الجديدة"
+)
+PREPARE_RESTART: Final = Words("Leave for the restart", "اترك لإعادة التشغيل")
+NOTHING_SET: Final = Words("nothing set", "غير أن يُضبط شيء")
 LOAD_FIRST: Final = Words(
     "In the new kernel, run %load_ext colab_alloc first: that brings the settings",
     "في النواة الجديدة شغّل %load_ext colab_alloc أولًا: فهو يأتي بالإعدادات",

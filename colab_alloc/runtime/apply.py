@@ -65,6 +65,8 @@ def apply(settings: Mapping[str, Any] | str) -> Applied:
         known = {problem.message for problem in _of(before.asked_for, "warning")}
         judged = wanted.without(*(name for name in LEDGER.after_restart if name not in conf))
         new = [p for p in _of(judged, "warning") if p.option in conf or p.message not in known]
+        for listener in LEDGER.listeners:
+            listener()
         return _applied(now, late, status(), [*new, *_of(conf, "repair")])
 
 
@@ -94,6 +96,8 @@ def reset() -> Applied:
         applied = apply(AllocConf({name: OPTIONS[name].default for name in changed}))
         for name in torch_state.ALL_VARIABLES:
             os.environ.pop(name, None)
+        for listener in LEDGER.listeners:
+            listener()
         return replace(applied, text="")
 
 

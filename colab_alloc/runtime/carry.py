@@ -102,7 +102,7 @@ def carry_once(conf: AllocConf, place: Place) -> bool:
     if place.once is None:
         raise FileNotFoundError("this is no kernel with a connection file, which could restart")
     _write(place.once, _ABOUT_ONCE, conf)
-    _drop_orphans(place.once)
+    _tidy(place)
     try:
         _install_loader(place)
     except OSError:
@@ -118,17 +118,32 @@ def keep(conf: AllocConf, place: Place) -> None:
     """
     if _is_temporary(place.profile):
         raise OSError(f"the IPython profile {place.profile} is a temporary one, as the home directory is not writable")
-    _write(place.kept, _ABOUT_KEPT, conf)
     _install_loader(place)
+    try:
+        _write(place.kept, _ABOUT_KEPT, conf)
+    except OSError:
+        _tidy(place)
+        raise
 
 
 def forget(place: Place) -> None:
-    """Undo `keep`.
+    """Undo `keep`, and `carry_once` for this kernel.
 
     Raises:
         OSError: the files cannot be removed.
     """
     place.kept.unlink(missing_ok=True)
+    withdraw(place)
+
+
+def withdraw(place: Place) -> None:
+    """Undo `carry_once`.
+
+    Raises:
+        OSError: the file cannot be removed.
+    """
+    if place.once is not None:
+        place.once.unlink(missing_ok=True)
     _tidy(place)
 
 
@@ -144,13 +159,13 @@ def resume(place: Place) -> list[str]:
 def _resume_kept(place: Place) -> Iterator[str]:
     try:
         conf, _ = _read(place.kept)
-        apply(conf)
+        late = _replace_all(conf)
     except FileNotFoundError:
         return
     except (OSError, _Ignored, AllocConfError) as error:
         yield f"! colab_alloc: {place.kept} is ignored: {error}"
     else:
-        yield f"→ colab_alloc: kept for every new kernel: {_said(conf)} (%alloc_conf --forget ends that)"
+        yield f"→ colab_alloc: kept for every new kernel: {_said(conf)} (%alloc_conf --forget ends that){late}"
 
 
 def _resume_once(place: Place) -> Iterator[str]:
@@ -160,26 +175,26 @@ def _resume_once(place: Place) -> Iterator[str]:
         conf, process = _read(place.once)
         if process == _THIS_PROCESS:
             return
-        _replace_all(conf)
+        late = _replace_all(conf)
     except FileNotFoundError:
         return
     except (OSError, _Ignored, AllocConfError) as error:
         yield f"! colab_alloc: {place.once} is ignored: {error}"
     else:
-        yield f"→ colab_alloc: carried over the restart: {_said(conf)}"
+        yield f"→ colab_alloc: carried over the restart: {_said(conf)}{late}"
     with contextlib.suppress(OSError):
-        place.once.unlink()
-        _tidy(place)
+        withdraw(place)
 
 
 def _said(conf: AllocConf) -> str:
     return str(conf) or "PyTorch's defaults"
 
 
-def _replace_all(conf: AllocConf) -> None:
-    """Apply a complete configuration: what the environment asks for besides is switched off."""
+def _replace_all(conf: AllocConf) -> str:
+    """Apply a complete configuration, and say what of it came too late; what else is asked for is switched off."""
     others = {name: OPTIONS[name].default for name in status().asked_for}
-    apply(AllocConf(others) | conf)
+    late = apply(AllocConf(others) | conf).needs_restart
+    return f"; too late in this process for {late}: %alloc_conf --restart brings it" if late else ""
 
 
 def _read(file: Path) -> tuple[AllocConf, str]:
@@ -195,11 +210,11 @@ def _read(file: Path) -> tuple[AllocConf, str]:
         content = json.loads(text.partition("\n")[2])
         form, written, conf, process = (content[key] for key in ("format", "written", "conf", "process"))
         age = time.time() - float(written)
-    except (ValueError, KeyError, TypeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError, RecursionError):
         raise _Ignored("it is not what colab_alloc writes") from None
     if form != _FORMAT:
         raise _Ignored("another version of colab_alloc wrote it")
-    if file.suffix == _ONCE and abs(age) > _LONGEST_WAIT:
+    if file.suffix == _ONCE and not abs(age) <= _LONGEST_WAIT:  # so written, also what is not a number is too old
         raise _Ignored("it was written too long ago")
     return AllocConf.parse(str(conf)), str(process)
 
@@ -229,17 +244,16 @@ def _install_loader(place: Place) -> None:
 
 
 def _tidy(place: Place) -> None:
-    """Remove the start-up file when nothing waits for a kernel any more."""
-    if not place.waiting():
-        place.startup.unlink(missing_ok=True)
+    """Remove what was carried for kernels that are gone, and the start-up file when nothing waits any more.
 
-
-def _drop_orphans(once: Path) -> None:
-    """Remove what was carried for kernels that are gone, together with their connection files."""
-    for file in once.parent.glob(f"*{_ONCE}"):
-        if file != once and not file.with_suffix(".json").exists():
-            with contextlib.suppress(OSError):
+    A start-up file that cannot be removed does no harm: it loads the extension, which then finds nothing to do.
+    """
+    with contextlib.suppress(OSError):
+        for file in place.connection.parent.glob(f"*{_ONCE}") if place.connection else ():
+            if not file.with_suffix(".json").exists():
                 file.unlink()
+        if not place.waiting():
+            place.startup.unlink(missing_ok=True)
 
 
 def _is_temporary(profile: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from colab_alloc.conf.conf import AllocConf
@@ -19,6 +20,7 @@ class Ledger:
         settings: what those texts set, later ones over earlier ones.
         after_restart: what was asked for too late for this process.
         lock: held while settings are changed, and while they are read.
+        listeners: called when settings have been changed.
     """
 
     def __init__(self) -> None:
@@ -26,6 +28,7 @@ class Ledger:
         self.settings: dict[str, Value] = {}
         self.after_restart = AllocConf()
         self.lock = threading.RLock()
+        self.listeners: list[Callable[[], None]] = []
 
     def note(self, text: str, torch: str) -> None:
         """Remember that the allocator of that PyTorch read this text."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import uuid
@@ -15,6 +16,7 @@ from colab_alloc.language import NOTHING, Words
 from colab_alloc.result import Result
 from colab_alloc.runtime import carry
 from colab_alloc.runtime.apply import merged
+from colab_alloc.runtime.ledger import LEDGER
 from colab_alloc.runtime.status import status
 
 
@@ -163,7 +165,8 @@ def prepare(settings: Mapping[str, Any] | str = "") -> Restart:
         AllocConfError: PyTorch would refuse the settings.
         RestartError: the configuration cannot be carried over.
     """
-    wanted = merged(AllocConf.of(settings), status().asked_for)
+    asked_for = status().asked_for
+    wanted = merged(AllocConf.of(settings), asked_for)
     where = front_end()
     if where in {TERMINAL, SCRIPT}:
         return Restart(wanted, where, carried=False, before_first_cell=False)
@@ -174,7 +177,18 @@ def prepare(settings: Mapping[str, Any] | str = "") -> Restart:
             f"the configuration cannot be carried over: {error}; to restart all the same, {where.by_hand.en}, "
             f"and begin with %alloc_conf {wanted}"
         ) from error
+    LEDGER.after_restart |= wanted.only(*(name for name in wanted if wanted[name] != asked_for.get(name)))
+    if _renew not in LEDGER.listeners:
+        LEDGER.listeners.append(_renew)
     return Restart(wanted, where, carried=True, before_first_cell=early)
+
+
+def _renew() -> None:
+    """Let what waits for a restart, as it was not used yet, follow what is asked for."""
+    where = place()
+    if where.once is not None and where.once.exists():
+        with contextlib.suppress(OSError):
+            carry.carry_once(status().asked_for, where)
 
 
 def keep(settings: Mapping[str, Any] | str = "") -> Kept:
@@ -196,7 +210,7 @@ def keep(settings: Mapping[str, Any] | str = "") -> Kept:
 
 
 def forget() -> Kept:
-    """Undo `keep`.
+    """Undo `keep`, and take back what waits for a restart of this kernel.
 
     Raises:
         RestartError: the files cannot be removed.

@@ -22,7 +22,7 @@ CELLS = [
     "%alloc_conf --panel",
     "%alloc_conf",
     "import torch; print(torch.ones(1, device='cuda').numel())",
-    "import time; time.sleep(8); print('done')",
+    "import asyncio; await asyncio.sleep(4); await asyncio.sleep(4); print('done')",
     "%alloc_conf",  # only works where the extension is loaded: no cell of the new kernel has loaded it
     "%alloc_conf max_split_size_mb:512",
     "import colab_alloc; colab_alloc.panel()",
@@ -170,7 +170,7 @@ def test_the_line_is_copied(notebook: Notebook) -> None:
     notebook.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
     move_slider(notebook, AT_128)
     expect(notebook, "Not applied yet: max_split_size_mb 128 MiB")
-    notebook.cell(PANEL).get_by_role("button", name="Copy", exact=True).last.click()
+    notebook.cell(PANEL).get_by_role("button", name="Copy: For a shell").click()
     expect(notebook, "Copied")
     copied = notebook.page.evaluate("navigator.clipboard.readText()")
     assert copied == "export PYTORCH_CUDA_ALLOC_CONF='max_split_size_mb:128'"
