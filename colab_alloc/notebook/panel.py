@@ -43,8 +43,8 @@ _STYLE: Final = """<style>
 .colab-alloc-panel .widget-html, .colab-alloc-panel .widget-html-content { height: auto; line-height: 1.5; }
 .colab-alloc-panel .widget-label { overflow: visible; text-align: left; }
 .colab-alloc-panel .widget-html { align-self: stretch; }
-.colab-alloc-ar .widget-label { text-align: right; }
-.colab-alloc-ar .widget-inline-hbox, .colab-alloc-ar .widget-hbox { flex-direction: row-reverse; }
+.colab-alloc-ar .widget-label { text-align: right; margin: 0 0 0 8px; }
+.colab-alloc-ar .widget-inline-hbox, .colab-alloc-ar .widget-hbox { flex-direction: row-reverse !important; }
 .colab-alloc-ar .jp-Collapse-header, .colab-alloc-ar .p-Collapse-header { direction: rtl; }
 .colab-alloc-row { border-top: 1px solid rgba(128,128,128,.25); padding: .35em 0; overflow: visible; }
 .colab-alloc-quiet { opacity: .78; }
@@ -58,7 +58,7 @@ _STYLE: Final = """<style>
   border-radius: 3px; padding: .1em .8em; cursor: pointer; }
 .colab-alloc-panel :focus-visible { outline: 2px solid #2f7de1; outline-offset: 1px; }
 </style>"""
-_CODE_WIDTH: Final = 80  # characters that fit in a line
+_CODE_WIDTH: Final = 84  # characters that fit in a line
 _NO_PRESET: Final = ""  # ipywidgets 7 shows no choice whose value is None
 # execCommand also works where the page is not served over https, and within Colab's frames.
 _COPY: Final = "this.previousElementSibling.select();document.execCommand('copy');this.textContent=this.dataset.copied"
@@ -196,8 +196,7 @@ class Panel:
             self._forget_button,
             close,
         ]
-        direction = "row-reverse wrap" if self.lang == "ar" else "row wrap"
-        return widgets.HBox(buttons, layout={"flex_flow": direction})
+        return widgets.HBox(buttons, layout={"flex_flow": "row wrap"})
 
     def _button(self, name: Words, work: Callable[[Draft], None], style: str = "") -> Any:
         button = widgets.Button(description=self._say(name), button_style=style, layout={"width": "auto"})
