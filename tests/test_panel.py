@@ -26,7 +26,7 @@ from colab_alloc.notebook import controls, panel, words
 from colab_alloc.notebook.cells import CELLS
 from colab_alloc.notebook.controls import control
 from colab_alloc.notebook.panel import Panel
-from colab_alloc.runtime import restart, torch_state
+from colab_alloc.runtime import card, restart, torch_state
 from tests import fake_shell, fake_torch
 
 CUDA = TorchBuild("2.14.1+cu130", cuda="13.0")
@@ -36,6 +36,7 @@ VARIABLE = "PYTORCH_CUDA_ALLOC_CONF"
 @pytest.fixture
 def shell(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[fake_shell.FakeShell]:
     fake_torch.install(monkeypatch, CUDA)
+    monkeypatch.setattr(card, "memory", lambda: None)
     yield fake_shell.install(monkeypatch, tmp_path)
     panel.close_all()
     CELLS.forget()
@@ -507,12 +508,15 @@ def test_bad_use_is_refused(form: Panel, monkeypatch: pytest.MonkeyPatch) -> Non
 def test_stops_end_below_the_memory_of_the_gpu(form: Panel, monkeypatch: pytest.MonkeyPatch) -> None:
     choose(form, "max_split_size_mb", 256)
     monkeypatch.setattr(torch_state, "capacity", lambda: 16 << 30)  # known when CUDA has started
-    apply(AllocConf(expandable_segments=True))
-    form.refresh()
+    form._show()
     slider = form._controls["max_split_size_mb"]._inputs[0]
     assert slider.value == 256
     stops = [value for _, value in slider.options]
     assert stops[0] == 20
     assert stops[-2:] == [12288, UNLIMITED]
+    monkeypatch.setattr(torch_state, "capacity", lambda: None)
+    monkeypatch.setattr(card, "memory", lambda: 8 << 30)  # the driver knows it before
+    form._show()
+    assert slider.options[-2][1] == 6144
     ratios = [larger / smaller for smaller, larger in itertools.pairwise(stops[:-1])]
     assert max(ratios) <= 1.5

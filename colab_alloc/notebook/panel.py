@@ -28,7 +28,7 @@ from colab_alloc.notebook.controls import Control, control, discard
 from colab_alloc.notebook.offer import RestartButton
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import apply as changing
-from colab_alloc.runtime import restart, torch_state
+from colab_alloc.runtime import card, restart, torch_state
 from colab_alloc.runtime.status import status
 
 Draft = dict[str, Value]
@@ -309,7 +309,7 @@ class Panel:
         capacity = torch_state.capacity()
         problems = wanted.problems(capacity=capacity, lang=self.lang)
         for name, made in self._controls.items():
-            made.end_at(capacity)
+            made.end_at(capacity or card.memory())
             value = wanted.get(name, OPTIONS[name].default)
             if made.value != value:
                 made.show(value)
