@@ -520,3 +520,16 @@ def test_stops_end_below_the_memory_of_the_gpu(form: Panel, monkeypatch: pytest.
     assert slider.options[-2][1] == 6144
     ratios = [larger / smaller for smaller, larger in itertools.pairwise(stops[:-1])]
     assert max(ratios) <= 1.5
+
+
+def test_warnings_are_in_arabic_too(shell: fake_shell.FakeShell, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert shell
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb=128")
+    monkeypatch.setenv("PYTORCH_ALLOC_CONF", "expandable_segments:True")
+    monkeypatch.setenv("PYTORCH_NO_CUDA_MEMORY_CACHING", "1")
+    english, arabic = text(Panel().widget), text(Panel("ar").widget)
+    for said in ("makes `import torch` abort the process", "has no effect", "switches the caching allocator off"):
+        assert said in english
+        assert said not in arabic
+    for said in ("يُنهي العملية قسرًا", "لا أثر", "يعطّل PYTORCH_NO_CUDA_MEMORY_CACHING=1 المخصِّص"):
+        assert said in arabic

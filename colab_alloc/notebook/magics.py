@@ -173,7 +173,7 @@ def register(shell: InteractiveShell) -> None:
     shell.events.register("pre_run_cell", magics.tell)
     magics.untold += carry.resume(restart.place())
     torch = version.installed()
-    magics.untold += [f"! {warning}" for warning in troubles.refused(torch, torch_state.variable(torch))]
+    magics.untold += [f"! {warning.en}" for warning in troubles.refused(torch, torch_state.variable(torch))]
     if _is_seen(shell):
         magics.tell()
 

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 import ipywidgets as widgets
 
-from colab_alloc.conf import objections
+from colab_alloc.conf import objections, version
 from colab_alloc.conf.conf import AllocConf
 from colab_alloc.conf.options import OPTIONS, Kind, Option, Value, known_to
 from colab_alloc.conf.presets import DOCUMENTATION, PRESETS
@@ -28,7 +28,7 @@ from colab_alloc.notebook.controls import Control, control, discard
 from colab_alloc.notebook.offer import RestartButton
 from colab_alloc.notebook.report import Line
 from colab_alloc.runtime import apply as changing
-from colab_alloc.runtime import card, restart, torch_state
+from colab_alloc.runtime import card, restart, torch_state, troubles
 from colab_alloc.runtime.status import status
 
 Draft = dict[str, Value]
@@ -369,7 +369,8 @@ class Panel:
         )
 
     def _banner_html(self) -> str:
-        lines = [*report.verdict(self._now, self.lang), *(Line("bad", warning) for warning in self._now.warnings)]
+        warnings = troubles.all_of(version.installed(), self._now.variable)
+        lines = [*report.verdict(self._now, self.lang), *(Line("bad", self._say(warning)) for warning in warnings)]
         if self._draft:
             settings = report.named(AllocConf(self._draft))
             lines.append(Line("wait", self._say(words.NOT_APPLIED, settings=settings)))

@@ -105,7 +105,7 @@ def _status() -> Status:
         in_effect=in_effect,
         to_come=troubles.to_come(torch, variable),
         sources=reading.sources if reading else dict.fromkeys(in_effect, torch_state.FROM_ALLOCATOR),
-        warnings=tuple(troubles.all_of(torch, variable)),
+        warnings=tuple(said.en for said in troubles.all_of(torch, variable)),
     )
 
 
