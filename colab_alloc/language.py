@@ -22,6 +22,8 @@ class Words(NamedTuple):
 
     def in_(self, language: str, **gaps: object) -> str:
         """Return the words in one language, "en" or "ar", with their {gaps} filled."""
+        if language not in LANGUAGES:
+            raise ValueError(f"lang must be one of {', '.join(LANGUAGES)}, not {language!r}")
         said: str = getattr(self, language)
         return said.format(**{name: apart(value, language) for name, value in gaps.items()}) if gaps else said
 

@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -150,3 +151,72 @@ def test_reset_leaves_no_variable(monkeypatch: pytest.MonkeyPatch) -> None:
     assert status().asked_for == AllocConf()
     assert "is not set, so PyTorch uses its defaults" in str(applied)
     assert str(reset()) == "✓ Every option is at its default already"
+
+
+def test_what_is_written_is_judged_whatever_waits_for_a_restart(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    with pytest.raises(AllocConfError, match="must be 20 or more"):
+        apply(AllocConf(backend="cudaMallocAsync", max_split_size_mb=5))
+    assert status().asked_for == AllocConf()
+    apply("backend:cudaMallocAsync")
+    apply("max_split_size_mb:30")
+    with pytest.raises(AllocConfError, match="must not be below large_segment_size_mb"):
+        apply("large_segment_size_mb:64")
+    assert os.environ[VARIABLE] == "max_split_size_mb:30"
+
+
+def test_a_back_end_that_came_too_late_by_hand_waits_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    monkeypatch.setenv(VARIABLE, "backend:cudaMallocAsync")
+    applied = apply("max_split_size_mb:128")
+    assert applied.needs_restart == AllocConf(backend="cudaMallocAsync")
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "told"),
+    [
+        (VARIABLE, "max_split_size_mb:128,bogus:1", "was replaced: PyTorch refuses it"),
+        (VARIABLE, "max_split_size_mb:10,roundup_power2_divisions:8", "was replaced: PyTorch refuses it"),
+        ("PYTORCH_HIP_ALLOC_CONF", "expandable_segments:True", "was replaced: PyTorch does not read it"),
+    ],
+)
+def test_what_the_variables_said_before_does_not_go_without_a_word(
+    monkeypatch: pytest.MonkeyPatch, name: str, text: str, told: str
+) -> None:
+    monkeypatch.setenv(name, text)
+    assert f"{name}={text!r} {told}" in str(apply("expandable_segments:False"))
+
+
+def test_reset_tells_of_a_broken_variable_it_removed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb")
+    assert f"{VARIABLE}='max_split_size_mb' was replaced: PyTorch refuses it" in str(reset())
+    assert VARIABLE not in os.environ
+
+
+def test_an_option_named_twice_is_told() -> None:
+    assert "max_split_size_mb is named twice" in str(apply("max_split_size_mb:128,max_split_size_mb:256"))
+
+
+def test_a_status_does_not_change_with_what_is_asked_for_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_torch.start(monkeypatch, CUDA)
+    apply("max_split_size_mb:128")
+    before = status()
+    said = str(before)
+    apply("backend:cudaMallocAsync")
+    assert str(before) == said
+
+
+def test_a_number_longer_than_python_converts_is_refused_like_any_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb:" + "9" * 5000)
+    assert "is refused by PyTorch when CUDA starts" in status().warnings[0]
+    reset()
+    assert VARIABLE not in os.environ
+
+
+@pytest.mark.parametrize(
+    "settings", [{1: 2}, {"garbage_collection_threshold": 10**400}, {"roundup_power2_divisions": ""}]
+)
+def test_odd_settings_are_refused_in_a_line(settings: Any) -> None:
+    with pytest.raises(AllocConfError):
+        apply(settings)

@@ -49,5 +49,18 @@ def test_what_works_is_not(cell: str) -> None:
 
 def test_what_the_magic_has_set_since_is_not_brought_up_again() -> None:
     cells = ["", "!export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128", "%alloc_conf max_split_size_mb:128"]
-    assert list(findings(cells)) == []
-    assert len(list(findings([*cells, "%alloc_conf", "PYTORCH_CUDA_ALLOC_CONF = 'x'"]))) == 1
+    assert list(findings(cells, applied_in=2)) == []
+    assert len(list(findings([*cells, "%alloc_conf", "PYTORCH_CUDA_ALLOC_CONF = 'x'"], applied_in=2))) == 1
+
+
+@pytest.mark.parametrize(
+    "cell",
+    [
+        "%%bash\nexport PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128\npython train.py",
+        "%%sh\nexport PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128",
+        'os.environ.setdefault("TORCH_CUDA_MAX_SPLIT_SIZE_MB", "128")',
+        'os.environ.update({"TORCH_CUDA_ALLOC_CONF": "max_split_size_mb:128"})',
+    ],
+)
+def test_other_ways_in_vain(cell: str) -> None:
+    assert len(list(findings(["", cell]))) == 1

@@ -97,6 +97,9 @@ def test_reset_returns_to_the_defaults(run: Run) -> None:
         ("--reset --options", "argument --options: not allowed with argument --reset"),
         ("--panel --lang de", "argument --lang: invalid choice: 'de'"),
         ("--lang ar", "--lang goes with --panel"),
+        ('""', "there is no setting in it"),
+        ("unset PYTORCH_CUDA_ALLOC_CONF", "there is no setting in it"),
+        ("128", "it is written NAME:VALUE, like max_split_size_mb:128"),
         ("--rest", "unrecognized arguments: --rest"),
         ("--panel", "the panel needs a notebook"),
     ],
@@ -198,3 +201,27 @@ def test_cells_that_did_nothing_are_told_by_number(run: Run, shell: InteractiveS
         "! Cell 2, '!export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128': "
         "set in a shell that ended with the line; this kernel never saw it"
     ) in said.text
+
+
+def test_a_pasted_line_may_have_flags_of_its_own(run: Run) -> None:
+    said = run("%alloc_conf !export pytorch_cuda_alloc_conf=max_split_size_mb:128 && torchrun --nproc_per_node=2 t.py")
+    assert os.environ[VARIABLE] == "max_split_size_mb:128"
+    assert "repaired: only the value was taken from the line: max_split_size_mb:128\n" in f"{said.text}\n"
+
+
+def test_only_settings_that_were_applied_have_the_last_word(run: Run, shell: InteractiveShell) -> None:
+    cells = ["", "!export PYTORCH_CUDA_ALLOC_CONF=max_split_size_mb:128"]
+    for cell, found in (
+        ("%alloc_conf bogus:1", True),
+        ("%alloc_conf --options", True),
+        ("%alloc_conf max_split_size_mb:64", False),
+    ):
+        cells.append(f"1 + 1\n{cell}")
+        shell.history_manager.input_hist_raw[:] = cells
+        run(cell)
+        assert ("this kernel never saw it" in run("%alloc_conf").text) is found
+
+
+def test_nothing_is_said_to_be_asked_for_when_it_cannot_be_read(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "max_split_size_mb")
+    assert "Nothing is asked for" not in run("%alloc_conf").text

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -110,3 +112,19 @@ def test_what_pytorch_does_not_take_is_refused_in_one_line_or_repaired(text: str
 def test_any_text_has_a_verdict(text: str, torch: str) -> None:
     verdict = predict(text, torch=torch)
     assert (verdict.outcome == "accepted") == (verdict.message is None)
+
+
+@pytest.mark.parametrize("torch", ["2.9", "2.14"])
+def test_numbers_of_any_length_are_read(torch: str) -> None:
+    assert predict("max_split_size_mb:" + "9" * 5000, torch=torch).outcome == "raises at CUDA start"
+    assert predict("max_split_size_mb:" + "0" * 5000 + "64", torch=torch).settings == {"max_split_size_mb": 64}
+
+
+def test_odd_arguments_are_named() -> None:
+    version: Any = 2.14
+    with pytest.raises(TypeError, match="a PyTorch version is a text like "):
+        predict("", version)
+    with pytest.raises(ValueError, match="'' is not a PyTorch version"):
+        predict("", "")
+    with pytest.raises(ValueError, match="lang must be one of en, ar, not 'fr'"):
+        AllocConf(max_split_size_mb=1).problems(lang="fr")

@@ -5,6 +5,7 @@ Each function below runs in a process of its own on the virtual GPU and returns 
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import sys
@@ -531,3 +532,38 @@ def load_data_in_a_worker() -> list[int]:
 
 def test_workers_that_load_data_inherit_what_was_applied(virtual_gpu: VirtualGpu) -> None:
     assert virtual_gpu.run(load_data_in_a_worker) == [192, 192]
+
+
+def settings_that_wait_and_limits_that_do_not() -> dict[str, Any]:
+    import torch
+
+    import colab_alloc
+
+    saw: dict[str, Any] = {}
+    colab_alloc.apply("per_process_memory_fraction:0.9")
+    torch.ones(1, device="cuda")
+    now = colab_alloc.status()
+    saw["fraction"] = (now.outcome("per_process_memory_fraction"), now.in_effect["per_process_memory_fraction"])
+    saw["again"] = colab_alloc.apply("per_process_memory_fraction:0.3").problems
+    colab_alloc.apply("backend:cudaMallocAsync")
+    late = colab_alloc.apply("pinned_use_background_threads:True")
+    saw["late"] = str(late.needs_restart)
+    saw["limited"] = [problem.message for problem in colab_alloc.apply("garbage_collection_threshold:0.8").problems]
+    return saw
+
+
+def test_a_fraction_kept_in_bytes_is_in_effect_and_what_came_too_late_is_not(virtual_gpu: VirtualGpu) -> None:
+    build = version.installed()
+    assert build is not None
+    if build.release < (2, 10):
+        with pytest.raises(ChildFailed, match=r"per_process_memory_fraction came with PyTorch 2\.10"):
+            virtual_gpu.run(settings_that_wait_and_limits_that_do_not)
+        return
+    odd = dataclasses.replace(virtual_gpu, capacity=15_828_319_999)  # what a T4 has: no fraction of it is whole bytes
+    saw = odd.run(settings_that_wait_and_limits_that_do_not)
+    assert saw == {
+        "fraction": ["in effect", 0.9],
+        "again": [],
+        "late": "pinned_use_background_threads:True",
+        "limited": [],
+    }

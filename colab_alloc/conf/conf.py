@@ -75,6 +75,15 @@ class AllocConf(Mapping[str, Value]):
         return conf
 
     @classmethod
+    def readable(cls, text: str) -> bool:
+        """Say whether `parse` reads the text."""
+        try:
+            cls.parse(text)
+        except AllocConfError:
+            return False
+        return True
+
+    @classmethod
     def of(cls, settings: Mapping[str, Any] | str) -> AllocConf:
         """Return settings in whichever form they are given: a configuration, names with values, or a text.
 
@@ -92,7 +101,13 @@ class AllocConf(Mapping[str, Value]):
         raise TypeError(f"settings are an AllocConf, a dict or a text like 'max_split_size_mb:128', not {what}")
 
     def problems(
-        self, torch: str | None = None, platform: str | None = None, capacity: int | None = None, lang: str = "en"
+        self,
+        torch: str | None = None,
+        platform: str | None = None,
+        capacity: int | None = None,
+        *,
+        limited: bool = False,
+        lang: str = "en",
     ) -> list[Problem]:
         """Return what is wrong with this configuration, errors first, with places in the text it was read from.
 
@@ -100,12 +115,13 @@ class AllocConf(Mapping[str, Value]):
             torch: a PyTorch version like "2.11"; the installed one when None, else the newest known.
             platform: as in sys.platform; this machine's when None.
             capacity: the memory of the GPU, bytes; nothing is said about it when None.
+            limited: whether a limit of this process's memory is in force already.
             lang: the language of what is said of the settings, "en" or "ar"; repairs of the text are told in English.
         """
         places = {}
         for setting in grammar.parse(self._text).settings:
             places[values.option_of(setting.name.text).name] = setting.span
-        found = objections.to(self, objections.Surroundings.of(torch, platform, capacity))
+        found = objections.to(self, objections.Surroundings.of(torch, platform, capacity, limited))
         placed = [
             Problem(
                 severity=objection.severity,
@@ -118,6 +134,11 @@ class AllocConf(Mapping[str, Value]):
         ]
         rank = ("error", "warning", "repair")
         return sorted([*placed, *self._repairs], key=lambda problem: rank.index(problem.severity))
+
+    @property
+    def repairs(self) -> tuple[Problem, ...]:
+        """What was put right, or was odd, in the text it was read from."""
+        return self._repairs
 
     def for_torch(self) -> str:
         """Return the text to give to PyTorch: as `str`, without the defaults that PyTorch has no word for."""

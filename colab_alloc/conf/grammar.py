@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final, NoReturn
 
-from colab_alloc.conf.options import BACKENDS, Value
+from colab_alloc.conf.options import BACKENDS, OPTIONS, Value
 from colab_alloc.conf.problem import AllocConfError, Problem, Span
 
 # Characters that look or act like the grammar's own, each for one of them, so that places stay the same.
@@ -32,7 +32,7 @@ _LOOK_ALIKES: Final = str.maketrans(
 )
 
 # The variable's name anywhere means that a whole line was pasted: export, set, %env, os.environ[...] = "...".
-_ASSIGNMENT: Final = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['\"]?\s*[\])]?\s*[=:,]?\s*")
+_ASSIGNMENT: Final = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['\"]?\s*[\])]?\s*[=:,]?\s*", re.IGNORECASE)
 
 _TOKEN: Final = re.compile(r"[,:;=\[\]{}]|[^\s,:;=\[\]{}]+")
 _CANONICAL: Final = {"=": ":", ";": ",", "{": "[", "}": "]"}
@@ -112,6 +112,9 @@ class _Parser:
         start, end = self.pasted_value(assignment.end()) if assignment else self.bare_value()
         self.end = end
         self.tokens = self.without_command(start, end) if assignment else self.tokens_of(start, end)
+        if assignment:
+            taken = "".join(self.plain[start : self.tokens[-1].span[1]].split()) if self.tokens else "nothing"
+            self.repair(None, (0, len(self.text)), f"only the value was taken from the line: {taken}")
 
     def tokens_of(self, start: int, end: int) -> list[Word]:
         return [Word(match[0], match.start()) for match in _TOKEN.finditer(self.plain, start, end)]
@@ -137,8 +140,6 @@ class _Parser:
             end = self.plain.find("#", start)
         end = end if end >= 0 else len(self.plain)
         end -= self.plain[start:end].endswith(("'", '"'))
-        value = " ".join(self.plain[start:end].split())
-        self.repair(None, (0, len(self.text)), f"only the value was taken from the line: {value}")
         return start, len(self.plain[:end].rstrip())
 
     def without_command(self, start: int, end: int) -> list[Word]:
@@ -190,7 +191,9 @@ class _Parser:
             self.repair("backend", name.span, f"{name.text} is a value of the option backend")
             return Setting(Word("backend", name.start), name, name.span[1])
         if self.position == len(self.tokens) or self.peek(","):
-            self.fail(name.span, f"{name.text} has no value: it is written {name.text}:VALUE")
+            known = name.text.lower() in OPTIONS or any(name.text in option.aliases for option in OPTIONS.values())
+            written = f"{name.text}:VALUE" if known else "NAME:VALUE, like max_split_size_mb:128"
+            self.fail(name.span, f"{name.text} has no value: it is written {written}")
         if self.tokens[self.position].text not in _MARKS:
             self.repair(name.text, name.span, f"a colon is missing after {name.text}")
         else:

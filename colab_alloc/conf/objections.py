@@ -35,18 +35,20 @@ class Surroundings:
         torch: the PyTorch release.
         platform: as in sys.platform.
         capacity: the memory of the GPU, bytes; None is "unknown".
+        limited: whether this process's share of it is limited already.
     """
 
     torch: version.Release
     platform: str
     capacity: int | None
+    limited: bool = False
 
     @classmethod
-    def of(cls, torch: str | None, platform: str | None, capacity: int | None) -> Surroundings:
+    def of(cls, torch: str | None, platform: str | None, capacity: int | None, limited: bool) -> Surroundings:
         """Fill in what is installed and running here."""
         build = version.installed()
-        number = version.release(torch) if torch else build.release if build else version.NEWEST
-        return cls(number, platform or sys.platform, capacity)
+        number = version.release(torch) if torch is not None else build.release if build else version.NEWEST
+        return cls(number, platform or sys.platform, capacity, limited)
 
     @property
     def pytorch(self) -> str:
@@ -219,7 +221,7 @@ def _collects_nothing(conf: Conf, where: Surroundings) -> Iterator[Objection]:
         "{name} does nothing until a memory limit is set ({how})", "لا أثر للخيار {name} حتى يوضع حدّ للذاكرة ({how})"
     )
     fraction = conf.get("per_process_memory_fraction", 1.0)
-    if conf.get(name, 0.0) == 0.0 or (isinstance(fraction, float) and fraction < 1):
+    if where.limited or conf.get(name, 0.0) == 0.0 or (isinstance(fraction, float) and fraction < 1):
         return
     how = "torch.cuda.set_per_process_memory_fraction" + (" < 1" if where.torch >= (2, 12) else "")
     yield Objection("warning", name, message.filled(name=name, how=how))

@@ -69,7 +69,7 @@ def predict(text: str, torch: str | None = None) -> Verdict:
     if not isinstance(text, str):
         raise TypeError(f"predict takes the text that PyTorch would get, not {type(text).__name__}; str() makes one")
     build = version.installed()
-    number = version.release(torch) if torch else build.release if build else version.NEWEST
+    number = version.release(torch) if torch is not None else build.release if build else version.NEWEST
     if number < OLDEST_PREDICTED:
         raise ValueError(f"PyTorch {version.shown(number)} is older than 2.0, the oldest whose parser is known here")
     shown = version.shown(number)
@@ -391,17 +391,26 @@ def _bad_thread_count(number: int, got: str) -> str | None:
 def _stoull(token: str) -> int:
     """Read like C's strtoull: the digits after white space count, a minus sign wraps around."""
     match = re.match(r"([+-]?)([0-9]+)", token.lstrip(_SPACE))
-    if not match or int(match[2]) > _SIZE_MAX:
+    number = _whole(match[2]) if match else None
+    if not match or number is None or number > _SIZE_MAX:
         raise _Refusal("stoull")
-    return int(match[2]) if match[1] != "-" else -int(match[2]) % (_SIZE_MAX + 1)
+    return number if match[1] != "-" else -number % (_SIZE_MAX + 1)
 
 
 def _stoi(token: str) -> int:
     """Read like C++'s stoi into a size_t: as _stoull, but of 32 bits."""
-    match = re.match(r"[+-]?[0-9]+", token.lstrip(_SPACE))
-    if not match or not -(2**31) <= int(match[0]) < 2**31:
+    match = re.match(r"([+-]?)([0-9]+)", token.lstrip(_SPACE))
+    size = _whole(match[2]) if match else None
+    number = -size if match and size is not None and match[1] == "-" else size
+    if number is None or not -(2**31) <= number < 2**31:
         raise _Refusal("stoi")
-    return int(match[0]) % (_SIZE_MAX + 1)
+    return number % (_SIZE_MAX + 1)
+
+
+def _whole(digits: str) -> int | None:
+    """Return a number; None where it has more digits than any that PyTorch could hold, and than Python converts."""
+    significant = digits.lstrip("0")
+    return int(significant or "0") if len(significant) <= len(str(_SIZE_MAX)) else None
 
 
 _STOD: Final = re.compile(

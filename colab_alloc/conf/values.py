@@ -35,6 +35,7 @@ _FLAGS: Final = {
     "no": False,
 }
 _LARGEST: Final = 2**64 - 1
+_FRACTION_OF_A_PAGE: Final = 1e-6
 
 
 class Unreadable(Exception):  # noqa: N818 - it becomes a Problem
@@ -94,11 +95,13 @@ def checked(name: str, value: Any) -> Value:
     Raises:
         Unreadable: it is not, or there is no such option.
     """
+    if not isinstance(name, str):
+        raise Unreadable(f"the name of an option is a text, not {name!r}")
     option = option_of(name, exactly=True)
     if option.kind is Kind.DIVISIONS:
         return _checked_divisions(value)
     if option.kind is Kind.FRACTION and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
+        value = float(value) if abs(value) <= _LARGEST else math.inf
     fits = {
         Kind.BACKEND: value in BACKENDS,
         Kind.FLAG: isinstance(value, bool),
@@ -116,6 +119,8 @@ def same(name: str, one: Value, other: Value, torch: version.Release = version.N
     """Say whether two values of an option do the same, however they are written."""
     if OPTIONS[name].kind is Kind.DIVISIONS:
         return _rounding(one, torch) == _rounding(other, torch)
+    if name == "per_process_memory_fraction" and isinstance(one, float) and isinstance(other, float):
+        return math.isclose(one, other, abs_tol=_FRACTION_OF_A_PAGE)  # PyTorch keeps it as a number of bytes
     return one == other
 
 
@@ -166,8 +171,9 @@ def _checked_divisions(value: Any) -> divisions.Divisions:
             raise Unreadable(f"{name} must be a power of two, not {value}", _nearest_power(name, value))
         number: int = value
         return number
+    listed: Any = None if isinstance(value, (str, bytes)) else value.items() if hasattr(value, "items") else value
     try:
-        pairs = tuple((size, number) for size, number in (value.items() if hasattr(value, "items") else value))
+        pairs = tuple((size, number) for size, number in listed)
     except (TypeError, ValueError):
         fix = _for_example(OPTIONS[name])
         raise Unreadable(f"{name} takes {Kind.DIVISIONS.value}, not {value!r}", fix) from None

@@ -22,7 +22,10 @@ def release(version: str) -> Release:
 
     Raises:
         ValueError: the text does not begin with a release number.
+        TypeError: it is no text.
     """
+    if not isinstance(version, str):
+        raise TypeError(f"a PyTorch version is a text like '2.14', not {version!r}")
     match = re.match(r"\s*v?(\d+)\.(\d+)", version)
     if not match:
         raise ValueError(f"{version!r} is not a PyTorch version: write it like 2.14 or 2.14.1")

@@ -12,33 +12,37 @@ _NAME: Final = "|".join(ALL_VARIABLES)
 
 # A magic, a shell line or os.environ that sets a variable; the variable's name is in the group.
 _SETS: Final = re.compile(
-    r"""(?:^\s*%(?:set_)?env\s+|^\s*!\s*(?:export\s+)?|os\.environ\s*\[\s*['"]|putenv\(\s*['"])(\w+)""", re.IGNORECASE
+    r"""(?:^\s*%(?:set_)?env\s+|^\s*!\s*(?:export\s+)?"""
+    r"""|os\.environ\s*(?:\[|\.setdefault\(|\.update\(\s*\{)\s*['"]|putenv\(\s*['"])(\w+)""",
+    re.IGNORECASE,
 )
 _LOOKS_MEANT: Final = re.compile(r"TORCH\w*(?:ALLOC|SPLIT)|CUDA\w*(?:ALLOC_CONF|SPLIT)|MAX_SPLIT_SIZE", re.IGNORECASE)
 _MADE_UP: Final = re.compile(
     r"torch(?:\.\w+)*\.(?:max_split_size(?:_mb)?|set_allocator_config|set_max_split_size(?:_mb)?"
     r"|roundup_power2_divisions|garbage_collection_threshold)\b"
 )
-_OUR_OWN: Final = re.compile(r"^\s*%alloc_conf\s+\S")
+_CELL_IN_A_SHELL: Final = re.compile(r"^\s*%%(?:bash|sh|script|!)", re.IGNORECASE)
+_EXPORT: Final = re.compile(rf"^\s*(?:export\s+)(?:{_NAME})\s*=")
 
 _SHELL: Final = re.compile(rf"^\s*!\s*(?:export\s+|set\s+)?(?:{_NAME})\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)(.*)")
 _PYTHON: Final = re.compile(rf"^\s*(?:{_NAME})\s*=")
 _MAGIC: Final = re.compile(rf"^\s*%(?:set_)?env\s+(?:{_NAME})\s*[=\s]\s*(.*)$")
 
 
-def findings(cells: Sequence[str]) -> Iterator[str]:
+def findings(cells: Sequence[str], applied_in: int = 0) -> Iterator[str]:
     """Yield a sentence for each line that did not do what it was meant to do.
 
     Args:
-        cells: the source of every cell run so far, by execution number; cell 0 is empty. Cells before the last
-            `%alloc_conf` that set something are left out: it has had the last word.
+        cells: the source of every cell run so far, by execution number; cell 0 is empty. Cells up to the one where
+            settings were last applied are left out: that was the last word.
+        applied_in: the number of the cell in which settings were last applied; 0 for none.
     """
-    last = max((number for number, cell in enumerate(cells) if _OUR_OWN.search(cell)), default=0)
     for number, cell in enumerate(cells):
-        if number <= last:
+        if number <= applied_in:
             continue
+        looks = (_in_a_shell_cell,) if _CELL_IN_A_SHELL.search(cell) else _LOOKS
         for line in cell.splitlines():
-            why = next(filter(None, (look(line) for look in _LOOKS)), None)
+            why = next(filter(None, (look(line) for look in looks)), None)
             if why:
                 yield f"Cell {number}, {line.strip()[:120]!r}: {why}"
 
@@ -48,6 +52,10 @@ def _in_a_shell(line: str) -> str | None:
     if not match or match[1].strip(" ;&"):
         return None  # with a command behind it, it holds for that command, as meant
     return "set in a shell that ended with the line; this kernel never saw it"
+
+
+def _in_a_shell_cell(line: str) -> str | None:
+    return "set in a shell that ended with the cell; this kernel never saw it" if _EXPORT.search(line) else None
 
 
 def _as_a_name(line: str) -> str | None:

@@ -88,6 +88,7 @@ class AllocMagics(Magics):
     def __init__(self, shell: InteractiveShell) -> None:
         super().__init__(shell)
         self.untold: list[str] = []
+        self.applied_in = 0
 
     def tell(self, *_event: Any) -> None:
         """Print, in a cell's output, what has not been said yet."""
@@ -99,7 +100,10 @@ class AllocMagics(Magics):
     def alloc_conf(self, line: str) -> None:
         """Show or set PyTorch's GPU memory options."""
         try:
-            arguments = alloc_conf_parser().parse_args(line.split())
+            parser = alloc_conf_parser()
+            # a whole line that was pasted may have flags of its own
+            pasted = "alloc_conf" in line.lower() and not line.lstrip().startswith("-")
+            arguments = parser.parse_args([line] if pasted else line.split())
         except _HelpShown:
             return
         asked = next((flag[2:] for flag in _FLAGS if getattr(arguments, flag[2:])), None)
@@ -114,8 +118,13 @@ class AllocMagics(Magics):
 
     def _do(self, asked: str | None, settings: str, lang: str) -> None:
         conf = AllocConf.parse(settings)
+        if settings and not conf:
+            raise UsageError(
+                f"%alloc_conf {settings}: nothing was changed: there is no setting in it; write NAME:VALUE"
+            )
         if asked == "reset":
             display(changing.reset())
+            self.applied_in = self._cell()
         elif asked == "options":
             display(report.Reference(status().torch_release))
         elif asked == "panel":
@@ -141,21 +150,26 @@ class AllocMagics(Magics):
             raise UsageError(f"%alloc_conf --panel: {error}") from None
         offer.show(form, "This front end shows no widgets: %alloc_conf -h says how to do without them")
 
-    @staticmethod
-    def _apply(conf: AllocConf) -> None:
+    def _apply(self, conf: AllocConf) -> None:
         applied = changing.apply(conf)
+        self.applied_in = self._cell()
         display(applied)
         if applied.needs_restart:
             from colab_alloc.notebook import offer
 
             offer.offer_restart()
 
+    def _cell(self) -> int:
+        """Return the number of the cell that runs."""
+        shell: Any = self.shell
+        return len(shell.history_manager.input_hist_raw) - 1
+
     def _status(self) -> Status:
         """Return the status, with what this notebook's own cells did in vain."""
         now = status()
         shell: Any = self.shell
         cells = shell.history_manager.input_hist_raw
-        return replace(now, warnings=(*now.warnings, *history.findings(cells)))
+        return replace(now, warnings=(*now.warnings, *history.findings(cells, self.applied_in)))
 
 
 AllocMagics.alloc_conf.__doc__ = alloc_conf_parser().format_help()

@@ -307,7 +307,7 @@ class Panel:
     def _show(self) -> None:
         wanted = self._now.asked_for | self._draft
         capacity = torch_state.capacity()
-        problems = wanted.problems(capacity=capacity, lang=self.lang)
+        problems = wanted.problems(capacity=capacity, limited=torch_state.memory_is_limited(), lang=self.lang)
         for name, made in self._controls.items():
             made.end_at(capacity or card.memory())
             value = wanted.get(name, OPTIONS[name].default)

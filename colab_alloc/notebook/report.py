@@ -280,7 +280,8 @@ def _differs(status: Status, name: str) -> bool:
 def verdict(status: Status, lang: str = "en") -> list[Line]:
     """Say of each thing asked for whether it is true now, later, or not at all."""
     if not status.asked_for:
-        return [Line("good", words.NOTHING_ASKED.in_(lang))]
+        said = status.environment.get(status.variable)  # what is wrong with it is among the warnings
+        return [] if said else [Line("good", words.NOTHING_ASKED.in_(lang))]
     lines = []
     for outcome, (tone, sentence) in words.OUTCOMES.items():
         those = status.asked_for.only(*(name for name in status.asked_for if status.outcome(name) == outcome))

@@ -14,7 +14,7 @@ from colab_alloc.conf.values import same
 from colab_alloc.result import Result
 from colab_alloc.runtime import torch_state
 from colab_alloc.runtime.ledger import LEDGER
-from colab_alloc.runtime.status import Status, status
+from colab_alloc.runtime.status import Status, asked_for, status
 
 
 @dataclass(frozen=True, repr=False)
@@ -58,27 +58,45 @@ def apply(settings: Mapping[str, Any] | str) -> Applied:
         wanted = merged(conf, before.asked_for)
         late = conf.only(*too_late(conf, wanted, before))
         now = conf.without(*late)
+        environment = merged(now, asked_for(before.variable))
+        loaded = before.in_effect.get("backend")
+        if loaded and environment.get("backend", loaded) != loaded:  # PyTorch would fail at CUDA start
+            late |= environment.only("backend")
+            environment = environment.without("backend")
+        dropped = _dropped(before, environment)
         if now and before.cuda_initialized and before.in_effect["backend"] == "native":
             _change_running(now, before)
         LEDGER.after_restart = LEDGER.after_restart.without(*conf) | late
-        _write_environment(before.variable, wanted.without(*LEDGER.after_restart))
+        _write_environment(before.variable, environment)
         known = {problem.message for problem in _of(before.asked_for, "warning")}
         judged = wanted.without(*(name for name in LEDGER.after_restart if name not in conf))
         new = [p for p in _of(judged, "warning") if p.option in conf or p.message not in known]
         for listener in LEDGER.listeners:
             listener()
-        return _applied(now, late, status(), [*new, *_of(conf, "repair")])
+        return _applied(now, late, status(), [*dropped, *new, *conf.repairs])
 
 
-def merged(conf: AllocConf, asked_for: AllocConf) -> AllocConf:
+def _dropped(before: Status, environment: AllocConf) -> list[Problem]:
+    """Tell what the variables said until now and will say no more: what PyTorch refuses, or does not read."""
+    told = []
+    for name, text in before.environment.items():
+        unread = name != before.variable
+        lost = not AllocConf.readable(text) or set(AllocConf.parse(text)) - set(environment)
+        if text and (unread or lost):
+            why = "PyTorch does not read it" if unread else "PyTorch refuses it"
+            told.append(Problem("warning", None, (0, 0), f"{name}={text!r} was replaced: {why}"))
+    return told
+
+
+def merged(conf: AllocConf, before: AllocConf) -> AllocConf:
     """Return settings over those asked for before, of which what PyTorch refuses is dropped.
 
     Raises:
         AllocConfError: the installed PyTorch would refuse the settings.
     """
     _refuse(conf)
-    wrong_before = _of(asked_for, "error")
-    wanted = asked_for.without(*(problem.option or "" for problem in wrong_before)) | conf
+    wrong_before = _of(before, "error")
+    wanted = before.without(*(problem.option or "" for problem in wrong_before)) | conf
     _refuse(wanted)
     return wanted
 
@@ -93,17 +111,19 @@ def reset() -> Applied:
             if option.known_to(before.torch_release)
             and (name in before.asked_for or before.in_effect.get(name) not in (None, option.default))
         ]
+        told = _dropped(before, AllocConf({name: OPTIONS[name].default for name in changed}))
         applied = apply(AllocConf({name: OPTIONS[name].default for name in changed}))
         for name in torch_state.ALL_VARIABLES:
             os.environ.pop(name, None)
         for listener in LEDGER.listeners:
             listener()
-        return replace(applied, text="")
+        return replace(applied, text="", problems=tuple(told))
 
 
 def _of(conf: AllocConf, severity: Severity) -> list[Problem]:
     """Return the problems of one severity that a configuration has on the GPU of this process."""
-    return [problem for problem in conf.problems(capacity=torch_state.capacity()) if problem.severity == severity]
+    problems = conf.problems(capacity=torch_state.capacity(), limited=torch_state.memory_is_limited())
+    return [problem for problem in problems if problem.severity == severity]
 
 
 def _refuse(conf: AllocConf) -> None:
@@ -116,9 +136,10 @@ def too_late(conf: AllocConf, wanted: AllocConf, before: Status) -> list[str]:
     """Return the options of conf whose moment has passed in this process, unless they are as asked already."""
     running = before.in_effect.get("backend")
     passed = {Change.BEFORE_IMPORT} if running else set()
-    if before.cuda_initialized and wanted.get("backend", "native") == "native":
-        # under another back end, every setting of the native one has to wait for it
-        passed |= {Change.BEFORE_CUDA} if running == "native" else set(Change)
+    if before.cuda_initialized and running == "native":
+        passed |= {Change.BEFORE_CUDA}
+    elif before.cuda_initialized and wanted.get("backend", "native") == "native":
+        passed |= set(Change)  # settings of the native back end have to wait for it
     return [
         name
         for name, value in conf.items()

@@ -33,6 +33,7 @@ class Status(Result):
         to_come: what PyTorch will do with the variable when CUDA starts; None once it has.
         sources: option to how the value in effect is known.
         warnings: what the person should know, a sentence each.
+        after_restart: what of asked_for came too late for this process.
     """
 
     torch_version: str | None
@@ -44,6 +45,7 @@ class Status(Result):
     to_come: Verdict | None = None
     sources: Mapping[str, str] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    after_restart: AllocConf = field(default_factory=AllocConf)
 
     @property
     def torch_release(self) -> Release:
@@ -58,7 +60,7 @@ class Status(Result):
         """
         if name not in self.asked_for:
             return "not asked for"
-        if name in LEDGER.after_restart:
+        if name in self.after_restart:
             return "needs a restart"
         backend = self.in_effect.get("backend", self.asked_for.get("backend"))
         if name != "backend" and backend == "cudaMallocAsync":
@@ -105,6 +107,7 @@ def _status() -> Status:
         in_effect=in_effect,
         to_come=troubles.to_come(torch, variable),
         sources=reading.sources if reading else dict.fromkeys(in_effect, torch_state.FROM_ALLOCATOR),
+        after_restart=LEDGER.after_restart,
         warnings=tuple(said.en for said in troubles.all_of(torch, variable)),
     )
 

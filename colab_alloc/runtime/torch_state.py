@@ -111,7 +111,7 @@ def _one(option: Option, torch: Any, shown: dict[str, Any], text: str | None) ->
     if option.kind is Kind.BACKEND:
         return "native", FROM_ALLOCATOR
     if option.name == "per_process_memory_fraction":
-        return torch.cuda.get_per_process_memory_fraction(), FROM_ALLOCATOR
+        return round(torch.cuda.get_per_process_memory_fraction(), 6), FROM_ALLOCATOR  # it is kept in bytes
     if option.setting_key in shown:
         return _from_setting(option, shown[option.setting_key]), FROM_ALLOCATOR
     value, source = _remembered(option, torch.__version__, text)
@@ -222,8 +222,10 @@ def capacity() -> int | None:
 
 
 def memory_is_limited() -> bool:
-    """Say whether a limit is in force on the current device. CUDA must have started."""
+    """Say whether a limit is known to be in force on the current device; up to 2.9 one of 1.0 cannot be seen."""
     torch: Any = imported()
+    if not cuda_started() or torch.cuda.get_allocator_backend() != "native":
+        return False
     read = getattr(torch.cuda, "get_per_process_memory_fraction", None)  # not up to 2.5
     return read is not None and read() < 1
 

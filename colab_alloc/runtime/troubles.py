@@ -95,13 +95,12 @@ def _idle(torch: TorchBuild | None, variable: str) -> Iterator[Words]:
     text = os.environ.get(variable, "")
     if any(refused(torch, variable)):
         return
-    limited = torch_state.cuda_started() and torch_state.memory_is_limited()
     for problem, in_arabic in zip(_problems(text, "en"), _problems(text, "ar"), strict=True):
         if problem.severity != "warning":
             yield Words("{assignment}: {problem}", "{assignment}: {problem}").filled(
                 assignment=f"{variable}={text!r}", problem=Words(str(problem), str(in_arabic))
             )
-        elif not (limited and problem.option == "garbage_collection_threshold"):
+        else:
             yield Words(problem.message, in_arabic.message)
 
 
@@ -131,7 +130,8 @@ def _told(text: str, message: str | None) -> str:
 
 def _problems(text: str, lang: str) -> list[Problem]:
     try:
-        return AllocConf.parse(text).problems(capacity=torch_state.capacity(), lang=lang)
+        limited = torch_state.memory_is_limited()
+        return AllocConf.parse(text).problems(capacity=torch_state.capacity(), limited=limited, lang=lang)
     except AllocConfError as error:
         return error.problems
 
