@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from colab_alloc import AllocConf
 from colab_alloc.conf import grammar
 from colab_alloc.conf.problem import AllocConfError
 
@@ -60,3 +61,17 @@ def test_any_text_is_read_or_refused_at_a_place_inside_it(text: str) -> None:
         assert all(text[slice(*word.span)] == word.text for word in words)
         spans = [word.span for word in words]
     assert all(0 <= start <= end <= len(text) for start, end in spans)
+
+
+@pytest.mark.parametrize(
+    ("text", "size"), [("max_split_size_mb:128 MB", 128), ("max_split_size_mb = 1 GiB,backend:native", 1024)]
+)
+def test_a_unit_may_stand_apart(text: str, size: int) -> None:
+    conf = AllocConf.parse(text)
+    assert conf["max_split_size_mb"] == size
+    assert any("was read as" in problem.message for problem in conf.repairs)
+
+
+def test_a_word_that_is_no_unit_is_not_taken_for_one() -> None:
+    with pytest.raises(AllocConfError):
+        AllocConf.parse("max_split_size_mb:128 apples")

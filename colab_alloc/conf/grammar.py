@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from fractions import Fraction
 from typing import Final, NoReturn
 
 from colab_alloc.conf.options import BACKENDS, OPTIONS, Value
@@ -35,6 +36,14 @@ _LOOK_ALIKES: Final = str.maketrans(
 _ASSIGNMENT: Final = re.compile(r"PYTORCH_(?:CUDA_|HIP_)?ALLOC_CONF['\"]?\s*[\])]?\s*[=:,]?\s*", re.IGNORECASE)
 
 _TOKEN: Final = re.compile(r"[,:;=\[\]{}]|[^\s,:;=\[\]{}]+")
+# PyTorch and CUDA mean powers of 1024 when they say MB, and so do people who quote them.
+UNITS: Final = {
+    **dict.fromkeys(("", "m", "mb", "mib"), Fraction(1)),
+    **dict.fromkeys(("g", "gb", "gib"), Fraction(1024)),
+    **dict.fromkeys(("t", "tb", "tib"), Fraction(1024**2)),
+    **dict.fromkeys(("k", "kb", "kib"), Fraction(1, 1024)),
+    **dict.fromkeys(("b", "bytes"), Fraction(1, 1024**2)),
+}
 _CANONICAL: Final = {"=": ":", ";": ",", "{": "[", "}": "]"}
 _MARKS: Final = frozenset(",:[]=;{}")
 
@@ -198,7 +207,7 @@ class _Parser:
             self.repair(name.text, name.span, f"a colon is missing after {name.text}")
         else:
             self.take(":", f"after {name.text}")
-        value = tuple(self.pairs()) if self.peek("[") else self.word(f"a value for {name.text}")
+        value = tuple(self.pairs()) if self.peek("[") else self.amount(f"a value for {name.text}")
         return Setting(name, value, self.tokens[self.position - 1].span[1])
 
     def pairs(self) -> Iterator[tuple[Word, Word]]:
@@ -239,6 +248,16 @@ class _Parser:
         if token.text in _MARKS:
             self.fail(token.span, f"{token.text} stands where {wanted} should stand")
         return token
+
+    def amount(self, wanted: str) -> Word:
+        """Return a value, with the unit that people write apart from it."""
+        word = self.word(wanted)
+        unit = self.tokens[self.position] if self.position < len(self.tokens) else None
+        if unit is None or unit.text.lower() not in UNITS or not word.text[-1].isdigit():
+            return word
+        self.position += 1
+        self.repair(None, (word.start, unit.span[1]), f"{word.text} {unit.text} was read as {word.text}{unit.text}")
+        return Word(word.text + unit.text, word.start)
 
     def repair(self, option: str | None, span: Span, message: str) -> None:
         self.result.repairs.append(Problem("repair", option, span, message))

@@ -16,14 +16,6 @@ from colab_alloc.conf.problem import Problem
 
 _AMOUNT: Final = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{0,20})?(?:e[0-9]{1,2})?)([a-z]*)", re.IGNORECASE)
 _FRACTION: Final = re.compile(r"\+?([0-9]{0,20}\.?[0-9]{1,20}(?:e[+-]?[0-9]{1,3})?|[0-9]{1,20}\.)(%?)", re.IGNORECASE)
-# PyTorch and CUDA mean powers of 1024 when they say MB, and so do people who quote them.
-_UNITS: Final = {
-    **dict.fromkeys(("", "m", "mb", "mib"), Fraction(1)),
-    **dict.fromkeys(("g", "gb", "gib"), Fraction(1024)),
-    **dict.fromkeys(("t", "tb", "tib"), Fraction(1024**2)),
-    **dict.fromkeys(("k", "kb", "kib"), Fraction(1, 1024)),
-    **dict.fromkeys(("b", "bytes"), Fraction(1, 1024**2)),
-}
 _FLAGS: Final = {
     "true": True,
     "1": True,
@@ -223,9 +215,9 @@ def _mib(option: Option, text: str) -> int | str:
         Unreadable: it is an amount, but not a whole number of MiB.
     """
     match = _AMOUNT.fullmatch(text)
-    if not match or match[2].lower() not in (_UNITS if option.kind is not Kind.COUNT else {""}):
+    if not match or match[2].lower() not in (grammar.UNITS if option.kind is not Kind.COUNT else {""}):
         return text
-    amount = Fraction(match[1]) * _UNITS[match[2].lower()]
+    amount = Fraction(match[1]) * grammar.UNITS[match[2].lower()]
     if amount.denominator != 1:
         nearest = max(1, round(amount))
         raise Unreadable(
