@@ -170,6 +170,7 @@ def test_a_back_end_that_came_too_late_by_hand_waits_too(monkeypatch: pytest.Mon
     monkeypatch.setenv(VARIABLE, "backend:cudaMallocAsync")
     applied = apply("max_split_size_mb:128")
     assert applied.needs_restart == AllocConf(backend="cudaMallocAsync")
+    assert "was replaced" not in str(applied)
     assert os.environ[VARIABLE] == "max_split_size_mb:128"
 
 

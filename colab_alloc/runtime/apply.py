@@ -63,7 +63,7 @@ def apply(settings: Mapping[str, Any] | str) -> Applied:
         if loaded and environment.get("backend", loaded) != loaded:  # PyTorch would fail at CUDA start
             late |= environment.only("backend")
             environment = environment.without("backend")
-        dropped = _dropped(before, environment)
+        dropped = _dropped(before, environment | late)
         if now and before.cuda_initialized and before.in_effect["backend"] == "native":
             _change_running(now, before)
         LEDGER.after_restart = LEDGER.after_restart.without(*conf) | late
