@@ -266,3 +266,16 @@ def test_and_in_no_other(settings: Any) -> None:
     for take in (AllocConf.of, colab_alloc.apply, colab_alloc.restart, AllocConf.parse, colab_alloc.predict):
         with pytest.raises(TypeError, match=f", not {type(settings).__name__}"):
             take(settings)
+
+
+def test_another_name_of_an_option_is_that_option() -> None:
+    assert AllocConf(release_lock_on_hipmalloc=True) == AllocConf(release_lock_on_cudamalloc=True) != AllocConf()
+
+
+def test_the_nearest_value_that_is_taken_is_suggested() -> None:
+    for name, value, nearest in (
+        ("per_process_memory_fraction", 2.0, "1"),
+        ("pinned_num_register_threads", 256, "128"),
+    ):
+        fixes = [problem.fix for problem in AllocConf({name: value}).problems(torch="2.14")]
+        assert f"{name}:{nearest}" in fixes

@@ -64,3 +64,8 @@ def test_what_the_magic_has_set_since_is_not_brought_up_again() -> None:
 )
 def test_other_ways_in_vain(cell: str) -> None:
     assert len(list(findings(["", cell]))) == 1
+
+
+@pytest.mark.parametrize("line", ["# torch.backends.cuda.max_split_size_mb = 5", 'PYTORCH_CUDA_ALLOC_CONF == "x"'])
+def test_what_sets_nothing_is_not_found(line: str) -> None:
+    assert list(findings(["", line])) == []

@@ -128,3 +128,16 @@ def test_odd_arguments_are_named() -> None:
         predict("", "")
     with pytest.raises(ValueError, match="lang must be one of en, ar, not 'fr'"):
         AllocConf(max_split_size_mb=1).problems(lang="fr")
+
+
+@pytest.mark.parametrize(
+    ("text", "outcome"),
+    [
+        ("0x1p99999", "raises at CUDA start"),
+        ("0x1p-99999", "raises at CUDA start"),
+        ("0e5", "accepted"),
+        ("0.0e1", "accepted"),
+    ],
+)
+def test_fractions_are_read_as_strtod_reads_them(text: str, outcome: str) -> None:
+    assert predict(f"per_process_memory_fraction:{text}", torch="2.14").outcome == outcome

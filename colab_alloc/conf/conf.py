@@ -31,7 +31,8 @@ class AllocConf(Mapping[str, Value]):
         checked: dict[str, Value] = {}
         for name, value in {**(settings or {}), **options}.items():
             try:
-                checked[name] = values.checked(name, value)
+                understood = values.checked(name, value)
+                checked[values.option_of(name, exactly=True).name] = understood
             except values.Unreadable as unreadable:
                 text = f"{name}:{value}"
                 problem = Problem("error", name, (0, len(text)), unreadable.message, unreadable.fix)

@@ -107,7 +107,9 @@ def _out_of_range(conf: Conf, where: Surroundings) -> Iterator[Objection]:
     for option, value in _set_numbers(conf, where):
         allowed = option.range_in(where.torch)
         if not allowed.holds(value):
-            nearest = f"{option.name}:{allowed.low:g}" if allowed.inclusive and allowed.low is not None else None
+            above = allowed.high is not None and value > allowed.high
+            end = allowed.high if above else allowed.low
+            nearest = f"{option.name}:{end:g}" if allowed.inclusive and end is not None else None
             said = message.filled(name=option.name, allowed=allowed.words, pytorch=where.pytorch, value=value)
             yield Objection("error", option.name, said, nearest)
 

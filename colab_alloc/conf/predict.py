@@ -426,9 +426,13 @@ def _stod(token: str) -> float:
     match = _STOD.match(token.lstrip(_SPACE))
     if not match:
         raise _Refusal("stod")
-    number = float.fromhex(match[0]) if match[1] else float(match[0])
+    try:
+        number = float.fromhex(match[0]) if match[1] else float(match[0])
+    except OverflowError:
+        raise _Refusal("stod") from None
+    digits = re.split("[pP]", match[1][2:])[0] if match[1] else re.split("[eE]", match[2] or "")[0]
     overflow = number in (float("inf"), float("-inf")) and not match[3]
-    underflow = 0 < abs(number) < _SMALLEST_NORMAL or (number == 0 and re.search("[1-9]", match[2] or ""))
+    underflow = 0 < abs(number) < _SMALLEST_NORMAL or (number == 0 and re.search("[1-9a-fA-F]", digits))
     if overflow or underflow:
         raise _Refusal("stod")
     return number

@@ -25,7 +25,7 @@ _CELL_IN_A_SHELL: Final = re.compile(r"^\s*%%(?:bash|sh|script|!)", re.IGNORECAS
 _EXPORT: Final = re.compile(rf"^\s*(?:export\s+)(?:{_NAME})\s*=")
 
 _SHELL: Final = re.compile(rf"^\s*!\s*(?:export\s+|set\s+)?(?:{_NAME})\s*=\s*(?:\"[^\"]*\"|'[^']*'|\S*)(.*)")
-_PYTHON: Final = re.compile(rf"^\s*(?:{_NAME})\s*=")
+_PYTHON: Final = re.compile(rf"^\s*(?:{_NAME})\s*=(?!=)")
 _MAGIC: Final = re.compile(rf"^\s*%(?:set_)?env\s+(?:{_NAME})\s*[=\s]\s*(.*)$")
 
 
@@ -42,6 +42,8 @@ def findings(cells: Sequence[str], applied_in: int = 0) -> Iterator[str]:
             continue
         looks = (_in_a_shell_cell,) if _CELL_IN_A_SHELL.search(cell) else _LOOKS
         for line in cell.splitlines():
+            if line.lstrip().startswith("#"):
+                continue
             why = next(filter(None, (look(line) for look in looks)), None)
             if why:
                 yield f"Cell {number}, {line.strip()[:120]!r}: {why}"

@@ -170,7 +170,7 @@ def _last_text(torch: Any, shown: dict[str, Any]) -> str | None:
 def _from_setting(option: Option, shown: Any) -> Value:
     """Return the option's value from the form the snapshot gives it: bytes, or 16 slots."""
     if option.kind is Kind.DIVISIONS:
-        return divisions.from_slots(tuple(shown.values()))
+        return divisions.from_slots(tuple(int(slot) % _SIZE_T for slot in shown.values()))
     if option.kind is Kind.MIB:
         size = int(shown) % _SIZE_T  # shown as a signed number
         return UNLIMITED if size == _SIZE_T - 1 else size // _MIB
