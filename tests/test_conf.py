@@ -80,7 +80,6 @@ def test_off_is_a_value_of_its_own() -> None:
     [
         ("foo:1", "foo is not an option of PyTorch's allocator (at character 1)"),
         ("max_splt_size_mb:128", "write max_split_size_mb, if that is what you meant"),
-        ("max_split_size_mb:128abc", "max_split_size_mb takes a whole number of MiB, not '128abc'"),
         ("max_split_size_mb:-1", "max_split_size_mb takes a whole number of MiB, not '-1'"),
         ("max_split_size_mb:128.7", "128.7 is not a whole number of MiB, which max_split_size_mb takes"),
         ("max_split_size_mb:1000KB", "1000KB is not a whole number of MiB, which max_split_size_mb takes"),
@@ -279,3 +278,10 @@ def test_the_nearest_value_that_is_taken_is_suggested() -> None:
     ):
         fixes = [problem.fix for problem in AllocConf({name: value}).problems(torch="2.14")]
         assert f"{name}:{nearest}" in fixes
+
+
+def test_what_pytorch_reads_laxly_is_read_so_and_shown() -> None:
+    conf = AllocConf.parse("max_split_size_mb:128abc")
+    assert conf == AllocConf(max_split_size_mb=128)
+    (problem,) = conf.problems(torch="2.14")
+    assert (problem.severity, problem.message) == ("repair", "128abc was read as 128")

@@ -15,6 +15,7 @@ from colab_alloc.conf.options import BACKENDS, OPTIONS, UNLIMITED, Kind, Option,
 from colab_alloc.conf.problem import Problem
 
 _AMOUNT: Final = re.compile(r"\+?([0-9]{1,20}(?:\.[0-9]{0,20})?(?:e[0-9]{1,2})?)([a-z]*)", re.IGNORECASE)
+_DIGITS_AND_MORE: Final = re.compile(r"([0-9]{1,20})[a-df-wyz_]\w*", re.IGNORECASE)  # no hexadecimal, no exponent
 _FRACTION: Final = re.compile(r"\+?([0-9]{0,20}\.?[0-9]{1,20}(?:e[+-]?[0-9]{1,3})?|[0-9]{1,20}\.)(%?)", re.IGNORECASE)
 _FLAGS: Final = {
     "true": True,
@@ -214,7 +215,10 @@ def _mib(option: Option, text: str) -> int | str:
     Raises:
         Unreadable: it is an amount, but not a whole number of MiB.
     """
+    lax = _DIGITS_AND_MORE.fullmatch(text)
     match = _AMOUNT.fullmatch(text)
+    if lax and not (match and match[2].lower() in grammar.UNITS):
+        return int(lax[1])  # so does PyTorch, and the repair is shown
     if not match or match[2].lower() not in (grammar.UNITS if option.kind is not Kind.COUNT else {""}):
         return text
     amount = Fraction(match[1]) * grammar.UNITS[match[2].lower()]
