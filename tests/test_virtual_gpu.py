@@ -362,6 +362,11 @@ def test_expandable_segments_map_and_unmap_what_pytorch_says(virtual_gpu: Virtua
     assert sum(done("cuMemCreate")) - sum(done("cuMemRelease")) == 2 * MIB
 
 
+def printed_by(code: str) -> str:
+    """What a new process like this one prints as errors."""
+    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False).stderr
+
+
 def malloc_async() -> dict[str, Any]:
     import torch
 
@@ -378,6 +383,7 @@ def malloc_async() -> dict[str, Any]:
         }
 
     saw: dict[str, Any] = {"backend": torch.cuda.get_allocator_backend(), "both": stats()}
+    saw["stats printed"] = printed_by("import torch; torch.ones(1, device='cuda'); torch.cuda.memory_stats()")
     saw["used"] = inside.used() // MIB
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
@@ -395,6 +401,7 @@ def test_the_backend_cuda_malloc_async_starts_and_reports(virtual_gpu: VirtualGp
     gpu = dataclasses.replace(virtual_gpu, capacity=GIB)
     saw = gpu.run(malloc_async, env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
     assert saw["backend"] == "cudaMallocAsync"
+    assert saw["stats printed"] == ""
     # A pool takes 32 MiB at a time: 128 for the first 100, and 160 for 150 of both.
     assert saw["both"] == {
         "allocated current": 100,

@@ -137,6 +137,13 @@ enum {
     cudaMemPoolAttrUsedMemHigh = 8,
 };
 
+enum cudaGraphMemAttributeType {
+    cudaGraphMemAttrUsedMemCurrent = 0,
+    cudaGraphMemAttrUsedMemHigh = 1,
+    cudaGraphMemAttrReservedMemCurrent = 2,
+    cudaGraphMemAttrReservedMemHigh = 3,
+};
+
 /* ---- CUDA driver ---- */
 
 typedef int CUresult;

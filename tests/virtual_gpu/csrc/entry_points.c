@@ -78,7 +78,7 @@ EXPORT cudaError_t cudaGetDriverEntryPoint(const char *name, void **function, un
 #define REFUSED_RUNTIME(_)                                                                         \
     _(cudaIpcGetMemHandle) _(cudaIpcOpenMemHandle) _(cudaIpcCloseMemHandle)                        \
     _(cudaIpcGetEventHandle) _(cudaIpcOpenEventHandle) _(cudaDeviceEnablePeerAccess)               \
-    _(cudaDeviceGetGraphMemAttribute) _(cudaDeviceSetGraphMemAttribute)                            \
+    _(cudaDeviceSetGraphMemAttribute)                                                              \
     _(cudaGraphAddNode) _(cudaGraphAddEmptyNode) _(cudaGraphConditionalHandleCreate)               \
     _(cudaGraphDebugDotPrint) _(cudaGraphNodeGetDependencies) _(cudaGraphNodeGetType)              \
     _(cudaGraphRetainUserObject) _(cudaUserObjectCreate) _(cudaUserObjectRelease)                  \

@@ -187,3 +187,17 @@ EXPORT cudaError_t cudaMemPoolSetAccess(cudaMemPool_t pool, const void *descript
     vgpu_unsupported("cudaMemPoolSetAccess");
     return vgpu_result(cudaErrorNotSupported);
 }
+
+/* Memory of allocation nodes in graphs: there are none here, as graphs cannot be built by hand. */
+EXPORT cudaError_t cudaDeviceGetGraphMemAttribute(int device, enum cudaGraphMemAttributeType attribute,
+                                                  void *value) {
+    if (!vgpu_card(device)) return vgpu_result(cudaErrorInvalidDevice);
+    if (!value) return vgpu_result(cudaErrorInvalidValue);
+    switch (attribute) {
+    case cudaGraphMemAttrUsedMemCurrent:
+    case cudaGraphMemAttrUsedMemHigh:
+    case cudaGraphMemAttrReservedMemCurrent:
+    case cudaGraphMemAttrReservedMemHigh: *(uint64_t *)value = 0; return cudaSuccess;
+    }
+    return vgpu_result(cudaErrorInvalidValue);
+}
