@@ -401,7 +401,8 @@ def test_the_backend_cuda_malloc_async_starts_and_reports(virtual_gpu: VirtualGp
     gpu = dataclasses.replace(virtual_gpu, capacity=GIB)
     saw = gpu.run(malloc_async, env={"PYTORCH_CUDA_ALLOC_CONF": "backend:cudaMallocAsync"})
     assert saw["backend"] == "cudaMallocAsync"
-    assert saw["stats printed"] == ""
+    # 2.9 warns that the variable has a new name, which it does not read; nothing else may be printed.
+    assert [line for line in saw["stats printed"].splitlines() if "is deprecated" not in line] == []
     # A pool takes 32 MiB at a time: 128 for the first 100, and 160 for 150 of both.
     assert saw["both"] == {
         "allocated current": 100,
