@@ -52,9 +52,12 @@ def _release() -> Release:
 
 
 def cuda_started() -> bool:
-    """Say whether this process has started CUDA, that is, whether the allocator has read its settings."""
-    torch = imported()
-    return torch is not None and hasattr(torch, "cuda") and bool(torch.cuda.is_initialized())
+    """Say whether this process has started CUDA, that is, whether the allocator has read its settings.
+
+    Any thread may ask, also while another one is still importing PyTorch.
+    """
+    started = getattr(getattr(imported(), "cuda", None), "is_initialized", None)
+    return started is not None and bool(started())
 
 
 def variables_read(torch: TorchBuild | None) -> tuple[str, ...]:

@@ -44,7 +44,7 @@ def all_of(torch: TorchBuild | None, variable: str) -> Iterator[Words]:
         torch: the PyTorch of this process.
         variable: the variable it takes its settings from.
     """
-    yield from _no_gpu(torch)
+    yield from no_gpu(torch)
     yield from refused(torch, variable)
     yield from _idle(torch, variable)
     yield from _other_variables(torch, variable)
@@ -53,7 +53,8 @@ def all_of(torch: TorchBuild | None, variable: str) -> Iterator[Words]:
     yield from _other_libraries(variable)
 
 
-def _no_gpu(torch: TorchBuild | None) -> Iterator[Words]:
+def no_gpu(torch: TorchBuild | None) -> Iterator[Words]:
+    """Tell why PyTorch has no GPU to work with here; nothing where it may have one."""
     if torch is None:
         yield Words(
             "PyTorch is not installed: nothing reads the variable yet", "PyTorch غير مثبّت: فلا شيء يقرأ المتغيّر بعد"

@@ -1,0 +1,1 @@
+"""Looking at the GPU's memory: one reading, readings over time, every block."""
